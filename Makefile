@@ -1,0 +1,62 @@
+# Every target sets up what it needs in .venv; the second call is quick.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.set-up
+DOCS_STAMP := $(VENV)/.set-up-docs
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+
+.PHONY: help setup run test test-slow check format bench docs clean
+
+help:
+	@echo "make setup      install samba_rl and its tools into $(VENV)"
+	@echo "make run        run Safe Pendulum and show the result"
+	@echo "make test       run the tests (test-slow: the long ones)"
+	@echo "make check      formatting, lint, types, import layers (format: mend the formatting)"
+	@echo "make bench      measure speed beside peers"
+	@echo "make docs       build the documentation into docs/_build"
+	@echo "make clean      remove $(VENV) and everything built"
+
+setup: $(STAMP)
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(None if v >= (3, 10) else f"samba_rl needs Python 3.10 or newer; {sys.executable} is {v.major}.{v.minor}. Name another: make PYTHON=python3.12 $(MAKECMDGOALS)")'
+	$(PYTHON) -m venv $(VENV)
+
+$(STAMP): pyproject.toml constraints.txt | $(VENV)/bin/python
+	@echo "Setting up $(VENV) (a minute or two the first time) ..."
+	@$(PIP) --editable '.[all,dev]'
+	@touch $@
+
+$(DOCS_STAMP): $(STAMP)
+	@$(PIP) --editable '.[all,dev,docs]'
+	@touch $@
+
+run: $(STAMP)
+	$(BIN)/samba-rl rollout safe-pendulum
+
+test: $(STAMP)
+	$(BIN)/python -m pytest
+
+test-slow: $(STAMP)
+	$(BIN)/python -m pytest -m slow
+
+check: $(STAMP)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+
+format: $(STAMP)
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(STAMP)
+	$(BIN)/python benchmarks/systems.py
+
+docs: $(DOCS_STAMP)
+	$(BIN)/python -m sphinx --quiet --fail-on-warning docs docs/_build
+	@echo "open docs/_build/index.html"
+
+clean:
+	rm -rf $(VENV) docs/_build build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -1,0 +1,8 @@
+"""`python -m samba_rl` is `samba-rl`."""
+
+import sys
+
+from samba_rl.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,48 @@
+"""The one rollout: a policy in a world, a batch of episodes, traces out."""
+
+from __future__ import annotations
+
+import torch
+from torch import Generator
+
+from samba_rl.tasks.task import World, latest_costs, no_costs_yet
+from samba_rl.types import Policy, Traces, UserError
+
+
+@torch.no_grad()
+def rollout(world: World, policy: Policy, n: int, horizon: int | None = None, *, generator: Generator) -> Traces:
+    """Run n episodes of at most `horizon` steps (None: the task's) and give their traces."""
+    task = world.task
+    steps = task.horizon if horizon is None else horizon
+    if n < 1 or steps < 1:
+        raise UserError(f"rollout: {n} episodes of {steps} steps; both must be at least 1")
+    x = world.reset(n, generator)
+    recent = no_costs_yet(task, x)
+    active = torch.ones(n, dtype=torch.bool, device=x.device)
+    terminated = torch.zeros_like(active)
+    states, rows = [x], []
+    for _ in range(steps):
+        wanted = policy(task.observe(x), generator)
+        u = task.admit(wanted, n)
+        step = world.step(x, u, active)
+        x = torch.where(active[:, None], step.x, x)
+        cost, safety, violation = step.charges
+        rows.append(
+            (
+                u,
+                cost.where(active, 0.0),
+                safety.where(active[:, None], 0.0),
+                violation & active[:, None],
+                active,
+                (u != wanted).any(-1) & active,
+            )
+        )
+        states.append(x)
+        recent = latest_costs(recent, cost)
+        ended = step.terminated | task.done(x, recent)
+        terminated = terminated | (active & ended)
+        active = active & ~(ended | step.truncated)
+    u_, cost_, safety_, violation_, active_, clipped_ = (
+        torch.stack(column, dim=1) for column in zip(*rows, strict=True)
+    )
+    return Traces(torch.stack(states, dim=1), u_, cost_, safety_, violation_, active_, terminated, clipped_)

@@ -1,0 +1,33 @@
+"""The real systems: the paper's three, and any Gymnasium environment."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from samba_rl.tasks.cart_double_pendulum import SafeCartPoleDoublePendulum
+from samba_rl.tasks.fetch_reach import SafeFetchReach
+from samba_rl.tasks.pendulum import SafePendulum
+from samba_rl.tasks.task import Task
+from samba_rl.types import UserError, did_you_mean
+
+__all__ = ["TASKS", "SafeCartPoleDoublePendulum", "SafeFetchReach", "SafePendulum", "make_task"]
+
+TASKS: dict[str, type[SafePendulum] | type[SafeCartPoleDoublePendulum] | type[SafeFetchReach]] = {
+    "safe-pendulum": SafePendulum,
+    "safe-cart-pole-double-pendulum": SafeCartPoleDoublePendulum,
+    "safe-fetch-reach": SafeFetchReach,
+}
+"""The paper's systems by name."""
+
+
+def make_task(name: str, **settings: Any) -> Task:
+    """The system of that name, with fields such as `horizon` or `hazard` changed by `settings`."""
+    if name not in TASKS:
+        raise UserError(f"no system is called '{name}'; {did_you_mean(name, TASKS)}")
+    cls = TASKS[name]
+    known = {field.name for field in dataclasses.fields(cls)}
+    for setting in settings:
+        if setting not in known:
+            raise UserError(f"{name} has no setting '{setting}'; {did_you_mean(setting, known)}")
+    return cls(**settings)

@@ -1,0 +1,319 @@
+"""Facts about the pictures: what is where, in which colour, and what moves when the state does."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from samba_rl.tasks import drawing
+from samba_rl.tasks.drawing import (
+    BACKGROUND,
+    CART_TRAVEL,
+    CART_VIEW,
+    DIAL,
+    GOAL,
+    INK,
+    STEEL,
+    _View,
+    draw_cart_double_pendulum,
+    draw_fetch,
+    draw_pendulum,
+)
+
+Picture = npt.NDArray[np.uint8]
+
+UNSAFE = (math.radians(20), math.radians(30))
+HAZARD = (math.radians(-25), math.radians(75))
+REGIONS: dict[str, Any] = {"unsafe": UNSAFE, "hazard": HAZARD}
+EVEN: dict[str, Any] = {"unsafe": (-0.2, 0.2), "hazard": (-0.8, 0.8)}
+ROD = (INK, STEEL)
+
+
+def polar(picture: Picture, radius: float, angle: float) -> tuple[int, int, int]:
+    """Return the colour at `radius` (share of half the picture) and `angle` from the pendulum's pivot."""
+    half = len(picture) / 2
+    row, column = half - half * radius * math.cos(angle), half - half * radius * math.sin(angle)
+    red, green, blue = picture[int(row), int(column)].tolist()
+    return red, green, blue
+
+
+def at_metres(picture: Picture, x: float, y: float, camera: float = 0.0) -> tuple[int, int, int]:
+    """Return the colour at a point (m) of the cart's picture seen from x = `camera`."""
+    scale = len(picture) / (2 * CART_VIEW)
+    row, column = len(picture) / 2 - y * scale, len(picture) / 2 + (x - camera) * scale
+    red, green, blue = picture[int(row), int(column)].tolist()
+    return red, green, blue
+
+
+def is_red(colour: tuple[int, int, int]) -> bool:
+    """Tell the red of the unsafe sector from everything else."""
+    return colour[0] > 180 and colour[1] < 100 and colour[2] < 100
+
+
+def is_orange(colour: tuple[int, int, int]) -> bool:
+    """Tell the orange of the hazard sector from everything else."""
+    return colour[0] > 220 and 150 < colour[1] < 225 and colour[2] < 160
+
+
+@pytest.mark.parametrize("size", [480, 64, 16])
+def test_shape_and_type(size: int) -> None:
+    """Both pendulums give [size, size, 3] bytes, which belong to the caller."""
+    for _ in range(2):
+        single = draw_pendulum(0.1, 1.0, **REGIONS, size=size)
+        double = draw_cart_double_pendulum(0.1, 0.2, 0.3, 4.0, **REGIONS, size=size)
+        for picture in (single, double):
+            assert picture.shape == (size, size, 3) and picture.dtype == np.uint8
+            assert picture.std() > 5
+            picture[:] = 0  # must not reach a cache: the second round would be black
+
+
+@pytest.mark.parametrize("size", [480, 64])
+def test_pendulum_sectors(size: int) -> None:
+    """Red where unsafe, orange in the rest of the hazard, plain elsewhere."""
+    picture = draw_pendulum(math.pi, None, **REGIONS, size=size)
+    assert is_red(polar(picture, 0.7, math.radians(25)))
+    for degrees in (-20, 5, 35, 70):
+        assert is_orange(polar(picture, 0.7, math.radians(degrees)))
+    for degrees in (-30, 80, 110, -110):
+        assert polar(picture, 0.7, math.radians(degrees)) == DIAL
+    assert tuple(picture[0, 0]) == BACKGROUND
+
+
+def test_pendulum_sectors_follow_their_bounds() -> None:
+    """Other bounds, other places, also across the bottom and all around."""
+    picture = draw_pendulum(0.0, None, unsafe=(3.0, 3.3), hazard=(2.5, 3.8))
+    assert is_red(polar(picture, 0.7, 3.15)) and is_orange(polar(picture, 0.7, 3.6))
+    assert polar(picture, 0.7, 0.44) == DIAL
+    picture = draw_pendulum(0.0, None, unsafe=UNSAFE, hazard=(-math.pi, math.pi + 0.5))
+    assert all(is_orange(polar(picture, 0.7, angle)) for angle in (-3.1, -1.3, 1.3, 3.1))
+
+
+@pytest.mark.parametrize("angle", [0.0, math.pi / 2, math.pi, -math.pi / 2, 2.2, 2.2 + 2 * math.pi])
+def test_pendulum_rod(angle: float) -> None:
+    """The rod lies along the angle, and only there; pi/2 is to the left."""
+    picture = draw_pendulum(angle, None, **REGIONS)
+    assert polar(picture, 0.5, angle) == STEEL
+    assert all(polar(picture, 0.5, angle + math.radians(k)) not in ROD for k in range(20, 350, 10))
+    assert polar(picture, 0.83, angle) not in ROD
+    if angle == math.pi / 2:
+        assert tuple(picture[240, 120]) == STEEL
+
+
+@pytest.mark.parametrize("size", [480, 64])
+def test_mirror(size: int) -> None:
+    """Mirrored states over symmetric regions give mirrored pictures, up to the rounding of edges."""
+    pairs = [
+        (draw_pendulum(s * 0.7, s * 1.3, **EVEN, size=size) for s in (1, -1)),
+        (draw_cart_double_pendulum(s * 0.4, s * 0.3, s * -0.9, s * 9, **EVEN, size=size) for s in (1, -1)),
+    ]
+    for left, right in pairs:
+        difference = np.abs(left.astype(int) - right[:, ::-1].astype(int))
+        assert difference.mean() < 0.25
+        assert np.abs(left.astype(int) - right.astype(int)).mean() > 20 * difference.mean()
+
+
+def test_torque_arrow() -> None:
+    """The arrow starts at the rod, goes the torque's way, grows with it, and stops growing at the limit."""
+    none = draw_pendulum(math.pi, None, **REGIONS)
+
+    def changed(torque: float) -> npt.NDArray[np.bool_]:
+        changes: npt.NDArray[np.bool_] = np.any(draw_pendulum(math.pi, torque, **REGIONS) != none, axis=2)
+        return changes
+
+    assert not changed(0.0).any()
+    sizes = [changed(torque).sum() for torque in (0.1, 0.5, 1.0, 2.0)]
+    assert sizes[0] > 0 and sizes == sorted(set(sizes))
+    assert np.array_equal(changed(2.0), changed(7.0))
+    # A hanging rod is pushed to the right by a positive torque (counter-clockwise).
+    assert changed(1.0)[:, 240:].sum() > 20 * changed(1.0)[:, :240].sum()
+    assert changed(-1.0)[:, :240].sum() > 20 * changed(-1.0)[:, 240:].sum()
+
+
+@pytest.mark.parametrize("state", [(0.0, 0.0, 0.0), (0.5, 2.0, 0.6), (-1.2, -0.9, -2.5)])
+def test_double_pendulum_kinematics(state: tuple[float, float, float]) -> None:
+    """Links and tip are where the angles, both from upright, put them; there is nothing beyond the tip."""
+    position, angle1, angle2 = state
+    picture = draw_cart_double_pendulum(position, angle1, angle2, None, **REGIONS)
+    joint = np.array([position - 0.6 * math.sin(angle1), 0.6 * math.cos(angle1)])
+    outer = 0.6 * np.array([-math.sin(angle2), math.cos(angle2)])
+    assert at_metres(picture, (position + joint[0]) / 2, joint[1] / 2) == STEEL
+    for share in (0.5, 0.9, 1.0):
+        assert at_metres(picture, *(joint + share * outer)) == STEEL
+    assert at_metres(picture, *(joint + 1.07 * outer)) == INK
+    assert at_metres(picture, *(joint + 1.17 * outer)) not in ROD
+
+
+@pytest.mark.parametrize("size", [480, 64])
+def test_double_pendulum_sectors_and_target(size: int) -> None:
+    """The sectors go with the cart; the target stays over the origin at twice the link's length."""
+    for position in (0.0, 1.0):
+        picture = draw_cart_double_pendulum(position, math.pi, math.pi, None, **REGIONS, size=size)
+        for degrees, is_colour in ((25, is_red), (0, is_orange), (60, is_orange)):
+            angle = math.radians(degrees)
+            x, y = position - 0.6 * math.sin(angle), 0.6 * math.cos(angle)
+            assert is_colour(at_metres(picture, x, y))
+        assert at_metres(picture, position + 0.5, 0.3) == BACKGROUND
+        red, green, blue = at_metres(picture, 0.0, 1.2)
+        assert green > red + 50 and green > blue + 25
+    assert at_metres(draw_cart_double_pendulum(1.0, 0.0, 0.0, None, **REGIONS, link=0.7), 0.0, 1.4) == GOAL
+
+
+def test_camera_follows_the_cart() -> None:
+    """Far out the cart stays in the picture, and the rail still tells where the origin is."""
+    far = draw_cart_double_pendulum(3.0, math.pi, math.pi, None, **REGIONS)
+    assert at_metres(far, 3.0, -0.9, camera=3.0 - CART_TRAVEL) == STEEL
+    assert at_metres(far, 0.0, 1.2, camera=3.0 - CART_TRAVEL) == GOAL
+    assert at_metres(far, 0.0, -0.4, camera=3.0 - CART_TRAVEL) == INK  # the origin's tick
+    for sign in (1, -1):
+        lost = draw_cart_double_pendulum(sign * 9.0, math.pi, math.pi, None, **REGIONS)
+        edge = CART_VIEW - 0.15  # where a pointer says which way the origin is
+        camera = sign * (9.0 - CART_TRAVEL)
+        assert at_metres(lost, camera - sign * edge, -0.48, camera) == INK
+        assert at_metres(lost, camera + sign * edge, -0.48, camera) == BACKGROUND
+
+
+def test_force_arrow() -> None:
+    """The arrow's head is on the force's side; the arrow grows with the force; it is seen at the edge too."""
+    none, weak, strong = (draw_cart_double_pendulum(0.0, 0.0, 0.0, f, **REGIONS) for f in (None, 5.0, 20.0))
+    assert 0 < np.any(weak != none, axis=2).sum() < np.any(strong != none, axis=2).sum()
+    assert np.array_equal(draw_cart_double_pendulum(0.0, 0.0, 0.0, 99.0, **REGIONS), strong)
+    column_heights = np.any(strong != none, axis=2).sum(axis=0)
+    assert column_heights.argmax() > 240
+    edge = [draw_cart_double_pendulum(1.6, 0.0, 0.0, f, **REGIONS) for f in (None, 20.0)]
+    assert np.any(edge[0] != edge[1], axis=2).sum() == pytest.approx(column_heights.sum(), rel=0.02)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_non_finite_values_are_refused(value: float) -> None:
+    """The message has the argument's name and its value."""
+    with pytest.raises(ValueError, match=f"angle must be finite, got {value}"):
+        draw_pendulum(value, None, **REGIONS)
+    with pytest.raises(ValueError, match=f"torque must be finite, got {value}"):
+        draw_pendulum(0.0, value, **REGIONS)
+    with pytest.raises(ValueError, match=r"hazard must be finite, got \(0.0, "):
+        draw_pendulum(0.0, None, unsafe=UNSAFE, hazard=(0.0, value))
+    for i, name in enumerate(("position", "angle1", "angle2", "force")):
+        state = [0.0] * 4
+        state[i] = value
+        with pytest.raises(ValueError, match=f"{name} must be finite, got {value}"):
+            draw_cart_double_pendulum(*state, **REGIONS)
+
+
+@pytest.mark.parametrize("size", [15, 0, -3])
+def test_small_sizes_are_refused(size: int) -> None:
+    """The message has the size."""
+    with pytest.raises(ValueError, match=f"size must be at least 16, got {size}"):
+        draw_pendulum(0.0, None, **REGIONS, size=size)
+    with pytest.raises(ValueError, match=f"size must be at least 16, got {size}"):
+        draw_cart_double_pendulum(0.0, 0.0, 0.0, None, **REGIONS, size=size)
+    with pytest.raises(ValueError, match=f"size must be at least 16, got {size}"):
+        draw_fetch(None, None, goal=(1.3, 0.7, 0.5), centre=1.3, half_width=0.0, size=size)
+
+
+def test_same_state_same_picture() -> None:
+    """Nothing of an earlier picture stays in the next."""
+    first = draw_pendulum(0.3, 1.0, **REGIONS), draw_cart_double_pendulum(0.1, 0.2, 0.3, 4.0, **REGIONS)
+    draw_pendulum(-2.0, -2.0, **REGIONS)
+    draw_cart_double_pendulum(-1.0, 2.0, -2.0, -9.0, **REGIONS)
+    again = draw_pendulum(0.3, 1.0, **REGIONS), draw_cart_double_pendulum(0.1, 0.2, 0.3, 4.0, **REGIONS)
+    assert all(np.array_equal(a, b) for a, b in zip(first, again, strict=True))
+
+
+def test_import_is_light() -> None:
+    """Importing the module alone brings in neither Pillow nor mujoco."""
+    code = (
+        "import importlib.util, sys;"
+        f"spec = importlib.util.spec_from_file_location('d', {drawing.__file__!r});"
+        "spec.loader.exec_module(importlib.util.module_from_spec(spec));"
+        "assert not {'PIL', 'mujoco', 'torch'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.fixture(scope="module")
+def fetch() -> Any:
+    """Return a FetchReach environment after its reset."""
+    robotics = pytest.importorskip("gymnasium_robotics")
+    import gymnasium
+
+    gymnasium.register_envs(robotics)
+    env: Any = gymnasium.make("FetchReach-v4").unwrapped
+    env.reset(seed=0)
+    return env
+
+
+def draw(env: Any, size: int = 128, half_width: float = 0.03, goal: Any = (1.48, 0.7, 0.6)) -> Picture:
+    """Return the robot's picture with the slab around x = 1.4."""
+    return draw_fetch(env.model, env.data, goal=goal, centre=1.4, half_width=half_width, size=size)
+
+
+def pixel(size: int, *point: float) -> tuple[int, int]:
+    """Return row and column of a world point (m) in a Fetch picture."""
+    view = _View(size)
+    column, row, _ = view.project(np.array(point)) / view.factor
+    return int(row), int(column)
+
+
+@pytest.mark.parametrize("size", [128, 64])
+def test_fetch_goal(fetch: Any, size: int) -> None:
+    """The goal is a green ball where the camera sees it, also when it is behind the slab or in the table."""
+    for goal in ((1.48, 0.7, 0.6), (1.22, 0.65, 0.65), (1.4, 0.9, 0.5), (1.45, 0.85, 0.385)):
+        red, green, blue = draw(fetch, size, goal=goal)[pixel(size, *goal)].astype(int)
+        assert green > red + 50 and green > blue + 40
+    assert draw(fetch, size).shape == (size, size, 3)
+
+
+def test_fetch_slab(fetch: Any) -> None:
+    """With a slab its inside is redder than without; outside of it nothing changes."""
+    without, with_slab = draw(fetch, half_width=0.0).astype(int), draw(fetch).astype(int)
+    redness = [p[..., 0] - (p[..., 1] + p[..., 2]) / 2 for p in (without, with_slab)]
+    inside = pixel(128, 1.4, 0.55, 0.5)
+    assert redness[1][inside] > redness[0][inside] + 40
+    wide = draw(fetch, half_width=0.08).astype(int)
+    assert 0 < np.any(without != with_slab, axis=2).sum() < np.any(without != wide, axis=2).sum()
+    for outside in ((1.2, 0.5, 0.4), (1.5, 0.45, 0.4), (0.8, 0.7, 0.8)):
+        assert np.array_equal(without[pixel(128, *outside)], with_slab[pixel(128, *outside)])
+
+
+def test_fetch_hides_what_is_behind(fetch: Any) -> None:
+    """The upper arm is before the sky, the table before the floor, and the slab's back behind the gripper."""
+    picture = draw(fetch, half_width=0.0)
+    sky, table = picture[2, 126].astype(int), picture[pixel(128, 1.3, 0.4, 0.2)].astype(int)
+    assert sky[2] > sky[0] + 5
+    assert np.ptp(table) < 8 and 130 < table.mean() < 215  # the grey front of the table
+    elbow = picture[pixel(128, *fetch.data.geom("robot0:elbow_flex_link").xpos)].astype(int)
+    assert elbow[2] > elbow[0] + 60  # the blue elbow
+
+
+def test_fetch_moves_and_repeats(fetch: Any) -> None:
+    """The picture, and in it the gripper's yellow mark, goes with the robot; a same state looks the same."""
+
+    def mark() -> float:
+        picture = draw(fetch, half_width=0.0).astype(int)
+        yellow = (picture[..., 0] > 200) & (picture[..., 1] > 180) & (picture[..., 2] < 120)
+        row, column = pixel(128, *fetch.data.site("robot0:grip").xpos)
+        assert yellow[row, column]
+        return float(np.nonzero(yellow)[1].mean())
+
+    before, column = draw(fetch), mark()
+    assert np.array_equal(before, draw(fetch))
+    for _ in range(3):
+        fetch.step(np.array([1.0, 0.0, 0.0, 0.0]))
+    assert mark() > column + 5
+    assert np.any(before != draw(fetch), axis=2).mean() > 0.02
+    fetch.reset(seed=0)
+    assert np.abs(before.astype(int) - draw(fetch).astype(int)).mean() < 0.1
+
+
+def test_fetch_refuses_non_finite_values(fetch: Any) -> None:
+    """The message has the argument's name and its value."""
+    with pytest.raises(ValueError, match=r"goal must be finite, got \[ *1.* nan"):
+        draw(fetch, goal=(1.0, math.nan, 0.5))
+    with pytest.raises(ValueError, match="half_width must be finite, got inf"):
+        draw(fetch, half_width=math.inf)
