@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import importlib
 from collections.abc import Callable
@@ -11,6 +12,7 @@ import gymnasium
 import numpy as np
 from gymnasium.spaces.utils import flatdim, flatten_space
 
+from samba_rl.tasks.fetch_reach import import_robots
 from samba_rl.tasks.task import Quantity
 from samba_rl.types import UserError, did_you_mean
 
@@ -80,22 +82,15 @@ def find_spec(env_id: str) -> Any:
         except ImportError as error:
             raise UserError(f"{env_id}: the package '{module}' cannot be imported: {error}") from error
     elif bare not in gymnasium.registry:
-        _register_robots()
+        # Gymnasium-Robotics registers its ids when it is imported; without it there are fewer to find.
+        with contextlib.suppress(ImportError):
+            import_robots()
     if bare not in gymnasium.registry:
         raise UserError(
             f"Gymnasium knows no environment '{bare}'; {did_you_mean(bare, gymnasium.registry)} "
             "An environment of your own package is written 'package:Id-v0'"
         )
     return gymnasium.registry[bare]
-
-
-def _register_robots() -> None:
-    """Gymnasium-Robotics registers its ids when it is imported; without it there are fewer to find."""
-    try:
-        import gymnasium_robotics
-    except ImportError:
-        return
-    gymnasium.register_envs(gymnasium_robotics)
 
 
 def name_of(source: Source) -> str:

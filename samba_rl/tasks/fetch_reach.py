@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib
+import io
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -24,6 +27,13 @@ MIN_X_DISTANCE = 0.03
 ENVIRONMENT = "FetchReach-v4"
 
 _AXES = "xyz"
+
+
+def import_robots() -> None:
+    """Import Gymnasium-Robotics, which registers its environments."""
+    # At its first import it prints a notice about its hand environments; nobody asked for those here.
+    with contextlib.redirect_stderr(io.StringIO()):
+        importlib.import_module("gymnasium_robotics")
 
 
 @final
@@ -114,13 +124,13 @@ class FetchSimulation:
     def __init__(self) -> None:
         try:
             import gymnasium
-            import gymnasium_robotics
             import mujoco
+
+            import_robots()
         except ImportError as error:
             raise UserError(
                 f"safe-fetch-reach needs the package '{error.name}'; install it with: pip install 'samba-rl[fetch]'"
             ) from error
-        gymnasium.register_envs(gymnasium_robotics)
         self._mujoco = mujoco
         self._env: Any = gymnasium.make(ENVIRONMENT, reward_type="dense").unwrapped
         # What MuJoCo calls the integration state: all that the next step depends on.

@@ -1,0 +1,71 @@
+"""What importing the package costs and brings along."""
+
+import subprocess
+import sys
+
+import pytest
+
+import samba_rl
+
+
+def python(code: str) -> str:
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+def test_import_pulls_in_nothing_heavy() -> None:
+    loaded = python(
+        "import samba_rl, sys\n"
+        "samba_rl.SafePendulum; samba_rl.SafeFetchReach; samba_rl.rollout; samba_rl.UniformPolicy; samba_rl.make_task\n"
+        "print(*(m for m in ('gymnasium', 'mujoco', 'matplotlib', 'PIL', 'rich', 'tyro', 'ray') if m in sys.modules))"
+    )
+    assert loaded.strip() == ""
+
+
+def test_import_adds_little_to_torch_and_gpytorch() -> None:
+    added = python(
+        "import torch, gpytorch, time\n"
+        "begin = time.perf_counter()\n"
+        "import samba_rl\n"
+        "samba_rl.make_task, samba_rl.rollout, samba_rl.UniformPolicy\n"
+        "print(time.perf_counter() - begin)"
+    )
+    assert float(added) < 0.5
+
+
+def test_help_does_not_wait_for_torch() -> None:
+    loaded = python(
+        "import sys\nfrom samba_rl.cli import main\n"
+        "try:\n    main(['--help'])\nexcept SystemExit:\n    pass\nprint('torch' in sys.modules)"
+    )
+    assert loaded.splitlines()[-1] == "False"
+
+
+@pytest.mark.parametrize("order", ["import samba_rl, gymnasium", "import gymnasium, samba_rl"])
+def test_ids_are_registered_whichever_comes_first(order: str) -> None:
+    ids = python(f"{order}\nprint(sum(i in gymnasium.registry for i in samba_rl.registration.IDS))")
+    assert ids.strip() == "3"
+
+
+def test_gymnasium_is_itself_after_the_hook() -> None:
+    """Nothing of the import hook stays behind."""
+    kind = python(
+        "import sys, samba_rl, gymnasium, importlib\n"
+        "print(type(gymnasium.__loader__).__name__, type(gymnasium.__spec__.loader).__name__,\n"
+        "      sum('samba_rl' in type(f).__module__ for f in sys.meta_path))\n"
+        "importlib.reload(gymnasium)"
+    )
+    assert kind.split() == ["SourceFileLoader", "SourceFileLoader", "0"]
+
+
+def test_package_prefix_in_an_id_works_without_importing_first() -> None:
+    assert "SafePendulum" in python("import gymnasium\nprint(gymnasium.make('samba_rl:SafePendulum-v0'))")
+
+
+def test_every_public_name_exists() -> None:
+    for name in samba_rl.__all__:
+        assert getattr(samba_rl, name) is not None
+    assert callable(samba_rl.rollout)
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = samba_rl.nothing
