@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Generator
 
-from samba_rl.tasks.task import World, latest_costs, no_costs_yet
+from samba_rl.tasks.task import World, no_costs_yet, remember_cost
 from samba_rl.types import Policy, Traces, UserError
 
 
@@ -21,7 +21,7 @@ def rollout(world: World, policy: Policy, n: int, horizon: int | None = None, *,
     active = torch.ones(n, dtype=torch.bool, device=x.device)
     terminated = torch.zeros_like(active)
     states, rows = [x], []
-    for _ in range(steps):
+    for t in range(steps):
         wanted = policy(task.observe(x), generator)
         u = task.admit(wanted, n)
         step = world.step(x, u, active)
@@ -38,7 +38,7 @@ def rollout(world: World, policy: Policy, n: int, horizon: int | None = None, *,
             )
         )
         states.append(x)
-        recent = latest_costs(recent, cost)
+        remember_cost(recent, cost, t)
         ended = step.terminated | task.done(x, recent)
         terminated = terminated | (active & ended)
         active = active & ~(ended | step.truncated)

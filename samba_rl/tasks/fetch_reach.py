@@ -93,7 +93,7 @@ class SafeFetchReach(Task):
         """How deep the gripper is in the slab: [B, 1]."""
         centre, half_width = self.slab(x)
         # A goal right above the start leaves no slab; the floor keeps 0/0 out of it.
-        return tent((x[..., 0] - centre).abs(), half_width.clamp(min=1e-12))[..., None]
+        return tent((x[..., 0] - centre).abs() / half_width.clamp(min=1e-12))[..., None]
 
     def _violation(self, x: Tensor, u: Tensor | None, safety: Tensor) -> Tensor:
         return safety > 0
@@ -159,13 +159,14 @@ class FetchSimulation:
         state, goal = self._episodes[slot]
         self._load(state)
         self._env.goal = goal
-        self._env.step(u)
+        # FetchReach's actions are float32, and it computes with them as they come.
+        self._env.step(u.astype(np.float32))
         self._episodes[slot] = (self._save(), goal)
         return Outcome(np.concatenate([self._robot(), goal]))
 
     def render(self, slot: int, size: int) -> NDArray[np.uint8]:
         """The robot, the goal and the slab."""
-        from samba_rl.tasks.drawing import draw_fetch
+        from samba_rl.tasks.rendering import draw_fetch
 
         state, goal = self._episodes[slot]
         self._load(state)

@@ -16,9 +16,9 @@ def wrap(angle: Tensor) -> Tensor:
     return (angle + math.pi).remainder_(2 * math.pi).sub_(math.pi)
 
 
-def tent(distance: Tensor, half_width: float | Tensor) -> Tensor:
-    """One at distance zero, falling linearly to zero at `half_width`, and zero beyond; any shape."""
-    return (distance / half_width).neg_().add_(1).clamp_(min=0)
+def tent(share: Tensor) -> Tensor:
+    """One at zero, falling linearly to zero at one, and zero beyond; any shape. `share` is overwritten."""
+    return share.neg_().add_(1).clamp_(min=0)
 
 
 @dataclass(frozen=True)
@@ -75,11 +75,12 @@ class AngleHazard:
 
     def distance(self, angle: Tensor) -> Tensor:
         """How far the angle is from the centre of the hazard on the circle [rad], any shape."""
-        return wrap(angle - self.centre).abs_()
+        # `wrap` of (angle - centre), written out: this runs at every step of every episode.
+        return (angle + (math.pi - self.centre)).remainder_(2 * math.pi).sub_(math.pi).abs_()
 
     def safety(self, angle: Tensor) -> Tensor:
         """The safety cost of being at this angle, in [0, 1], any shape."""
-        return tent(self.distance(angle), self.half_width)
+        return tent(self.distance(angle).div_(self.half_width))
 
     def violation(self, safety: Tensor) -> Tensor:
         """Whether the angle with this safety cost is unsafe (bool), any shape; the ends count as unsafe."""

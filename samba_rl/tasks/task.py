@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, final
 
 import torch
@@ -62,13 +63,14 @@ class Step(NamedTuple):
 
 def no_costs_yet(task: Task, x: Tensor) -> Tensor:
     """What `Task.done` sees as the latest costs when episodes begin in states x [B, nx]: [B, done_window]."""
-    return x.new_full((len(x), task.done_window), math.inf)
+    # Stored by columns: one is written at each step, and `done` reduces over them in one sweep.
+    return x.new_full((task.done_window, len(x)), math.inf).T
 
 
-def latest_costs(recent: Tensor, cost: Tensor) -> Tensor:
-    """The latest costs [B, done_window], newest last, after one more step has cost [B]."""
-    # Stored by columns, so that `done` reduces over them in one sweep.
-    return torch.cat([recent.T, cost[None]])[1:].T
+def remember_cost(recent: Tensor, cost: Tensor, t: int) -> None:
+    """Put what step t cost [B] in the place of the oldest of the latest costs [B, done_window]."""
+    if recent.shape[1]:
+        recent[:, t % recent.shape[1]].copy_(cost)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,7 +151,7 @@ class Task(ABC):
     def done(self, x: Tensor, recent: Tensor) -> Tensor:
         """Whether the episode has ended [B] (bool) in states [B, nx].
 
-        `recent` [B, done_window] holds the costs of the latest steps, newest last; before the start they are infinite.
+        `recent` [B, done_window] holds the costs of the latest steps, in any order; before the start they are infinite.
         """
 
     @abstractmethod
@@ -197,12 +199,17 @@ class Task(ABC):
             )
         return clipped
 
+    @cached_property
+    def _common_bounds(self) -> tuple[float, float] | None:
+        """The bounds of every action, if they are the same: one clamp by numbers is the fastest."""
+        bounds = {(action.low, action.high) for action in self.actions}
+        return bounds.pop() if len(bounds) == 1 else None
+
     @final
     def clip(self, u: Tensor) -> Tensor:
         """Actions [..., nu] moved into their bounds."""
-        bounds = {(action.low, action.high) for action in self.actions}
-        if len(bounds) == 1:
-            return u.clamp(*bounds.pop())
+        if self._common_bounds is not None:
+            return u.clamp(*self._common_bounds)
         return torch.stack([u[..., i].clamp(action.low, action.high) for i, action in enumerate(self.actions)], dim=-1)
 
     @final

@@ -1,0 +1,84 @@
+import math
+
+import pytest
+import torch
+from torch import Generator, Tensor
+
+from samba_rl import SafeCartPoleDoublePendulum, SafePendulum, UniformPolicy, UserError, rollout
+
+RANDOM = UniformPolicy((-2.0,), (2.0,))
+
+
+def seeded(seed: int) -> Generator:
+    return Generator().manual_seed(seed)
+
+
+def test_traces_are_what_the_task_says() -> None:
+    task = SafePendulum()
+    traces = rollout(task.world(), RANDOM, 40, generator=seeded(0))
+    assert traces.x.shape == (40, 31, 2) and traces.u.shape == (40, 30, 1) and traces.safety.shape == (40, 30, 1)
+    for t in range(30):
+        on = traces.active[:, t]
+        x, u, after = traces.x[on, t], traces.u[on, t], traces.x[on, t + 1]
+        assert torch.allclose(task.step(x, u), after)
+        assert torch.allclose(traces.cost[on, t], task.cost(x, u))  # the state that the step leaves
+        assert torch.allclose(traces.safety[on, t], task.safety(after))  # the state that it reaches
+        assert torch.equal(traces.violation[on, t], task.violation(after))
+    assert torch.allclose(traces.returns, -traces.cost.sum(1))
+    assert torch.allclose(traces.safety_costs, traces.safety.sum(1))
+
+
+def test_cost_of_the_double_pendulum_is_that_of_the_state_reached() -> None:
+    task = SafeCartPoleDoublePendulum()
+    traces = rollout(task.world(), UniformPolicy((-20.0,), (20.0,)), 5, 4, generator=seeded(0))
+    assert torch.allclose(traces.cost[:, 2], task.cost(traces.x[:, 3], traces.u[:, 2]))
+
+
+def balance(observation: Tensor, generator: Generator) -> Tensor:
+    """Feedback that holds the pendulum upright."""
+    angle = torch.atan2(observation[:, 1], observation[:, 0])
+    return (-12 * angle - 3 * observation[:, 2])[:, None]
+
+
+def test_an_episode_ends_once_balanced_and_stays_there() -> None:
+    task = SafePendulum()
+    traces = rollout(task.world(), balance, 400, generator=seeded(1))
+    assert 0 < int(traces.terminated.sum()) < 400
+    lengths = traces.active.sum(1)
+    for i in traces.terminated.nonzero()[:, 0].tolist():
+        end = int(lengths[i])
+        assert bool((traces.cost[i, end - 5 : end] <= 0.01).all())
+        # No earlier five in a row were that good.
+        good = (traces.cost[i, : end - 1] <= 0.01).tolist()
+        assert all(not all(good[k : k + 5]) for k in range(len(good) - 4))
+        assert torch.equal(traces.x[i, end:], traces.x[i, end].expand(31 - end, 2))
+        assert float(traces.cost[i, end:].sum()) == 0 and float(traces.safety[i, end:].sum()) == 0
+    assert bool((lengths[~traces.terminated] == 30).all())
+    assert traces.steps == int(lengths.sum())
+
+
+def test_actions_outside_the_bounds_are_clipped_and_counted() -> None:
+    def wild(observation: Tensor, generator: Generator) -> Tensor:
+        return torch.where(observation[:, :1] > 0, 50.0, 1.0)
+
+    traces = rollout(SafePendulum().world(), wild, 50, 10, generator=seeded(0))
+    assert float(traces.u.abs().max()) == 2
+    pushed = (traces.x[:, :-1, 0].cos() > 0) & traces.active
+    assert torch.equal(traces.clipped, pushed)
+
+
+def test_seeds_repeat() -> None:
+    world = SafePendulum().world()
+    first, again, other = (rollout(world, RANDOM, 5, generator=seeded(seed)) for seed in (3, 3, 4))
+    assert torch.equal(first.x, again.x) and torch.equal(first.u, again.u)
+    assert not torch.equal(first.x, other.x)
+
+
+def test_bad_requests() -> None:
+    world = SafePendulum().world()
+    with pytest.raises(UserError, match="0 episodes of 30 steps"):
+        rollout(world, RANDOM, 0, generator=seeded(0))
+    with pytest.raises(UserError, match="3 episodes of 0 steps"):
+        rollout(world, RANDOM, 3, 0, generator=seeded(0))
+    with pytest.raises(UserError, match="'torque', is nan"):
+        rollout(world, lambda o, g: torch.full((len(o), 1), math.nan), 3, generator=seeded(0))
