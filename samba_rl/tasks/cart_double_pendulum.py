@@ -114,7 +114,7 @@ class SafeCartPoleDoublePendulum(Task):
         )
         return kinetic + GRAVITY * (_H1 * cos1 + _H2 * cos2)
 
-    def cost(self, x: Tensor, u: Tensor) -> Tensor:
+    def _cost(self, x: Tensor, u: Tensor) -> Tensor:
         """1 - exp(-d² / (2·0.5²)), d from the tip to its upright place over x = 0: [B]."""
         horizontal, vertical = self.tip(x).unbind(-1)
         squared_distance = horizontal.square() + (vertical - 2 * LINK).square()

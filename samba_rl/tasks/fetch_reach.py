@@ -80,7 +80,7 @@ class SafeFetchReach(Task):
         """The robot's state and the three actions that move it: [B, 9]. The goal is not part of the dynamics."""
         return torch.cat([x[..., :6], u[..., :3]], dim=-1)
 
-    def cost(self, x: Tensor, u: Tensor) -> Tensor:
+    def _cost(self, x: Tensor, u: Tensor) -> Tensor:
         """The distance from the gripper to the goal [m], FetchReach's dense reward with the sign changed: [B]."""
         return (x[..., :3] - x[..., 6:9]).square().sum(-1).sqrt()
 

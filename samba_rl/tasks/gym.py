@@ -115,7 +115,7 @@ class GymTask(Task):
         """The state and the action: [B, nx + nu]."""
         return torch.cat([x, u], dim=-1)
 
-    def cost(self, x: Tensor, u: Tensor) -> Tensor:
+    def _cost(self, x: Tensor, u: Tensor) -> Tensor:
         """The cost function's: [B]."""
         if self.cost_function is None:
             raise UserError(f"{self.name}: its cost is measured, not known as a function; give one with cost=...")

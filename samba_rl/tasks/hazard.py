@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -53,12 +54,12 @@ class AngleHazard:
         if self.half_width == 0:
             raise UserError(f"hazard: low = high = {self.low:g} with margin 0 is empty; widen it or give a margin")
 
-    @property
+    @cached_property
     def centre(self) -> float:
         """The middle of the hazard [rad]."""
         return (self.low + self.high) / 2
 
-    @property
+    @cached_property
     def half_width(self) -> float:
         """From the centre of the hazard to its edge [rad]."""
         return (self.high - self.low) / 2 + self.margin

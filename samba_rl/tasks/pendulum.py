@@ -58,7 +58,7 @@ class SafePendulum(Task):
     def start(self, n: int, generator: Generator | None = None, *, dtype: torch.dtype = torch.float64) -> Tensor:
         """Any angle, speed within ±1 rad/s, both uniform: [n, 2]."""
         device = "cpu" if generator is None else generator.device
-        x = torch.rand(n, 2, generator=generator, device=device, dtype=dtype).mul_(2).sub_(1)
+        x = torch.empty(n, 2, device=device, dtype=dtype).uniform_(-1, 1, generator=generator)
         x[:, 0].mul_(math.pi)
         return x
 
@@ -71,10 +71,10 @@ class SafePendulum(Task):
         """(cos θ, sin θ, θ̇, torque) [B, 4]."""
         return torch.cat([self.observe(x), u], dim=-1)
 
-    def cost(self, x: Tensor, u: Tensor) -> Tensor:
+    def _cost(self, x: Tensor, u: Tensor) -> Tensor:
         """θ² + 0.1 θ̇² + 0.001 u² with θ in [-π, π]: [B]."""
         angle, speed = x.unbind(-1)
-        torque = self.clip(u)[..., 0]
+        torque = u[..., 0]
         return wrap(angle).square_().addcmul_(speed, speed, value=0.1).addcmul_(torque, torque, value=0.001)
 
     def safety(self, x: Tensor, u: Tensor | None = None) -> Tensor:

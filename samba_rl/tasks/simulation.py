@@ -197,7 +197,7 @@ class SimulatedWorld:
         first = outcomes[0]
         violation = None
         if first.cost is None:
-            cost = self.task.cost(at, u)
+            cost = self.task._cost(at, u)
         else:
             cost = torch.tensor([outcome.cost for outcome in outcomes]).to(x)
         if first.safety is None:

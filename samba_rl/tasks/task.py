@@ -136,8 +136,8 @@ class Task(ABC):
         """What a dynamics model sees [B, ni] of states [B, nx] and actions [B, nu]."""
 
     @abstractmethod
-    def cost(self, x: Tensor, u: Tensor) -> Tensor:
-        """The cost, at least zero, of states [B, nx] and actions [B, nu]: [B]."""
+    def _cost(self, x: Tensor, u: Tensor) -> Tensor:
+        """The cost, at least zero, of states [B, nx] and actions [B, nu] that are inside the bounds: [B]."""
 
     @abstractmethod
     def safety(self, x: Tensor, u: Tensor | None = None) -> Tensor:
@@ -213,16 +213,21 @@ class Task(ABC):
         return torch.stack([u[..., i].clamp(action.low, action.high) for i, action in enumerate(self.actions)], dim=-1)
 
     @final
+    def cost(self, x: Tensor, u: Tensor) -> Tensor:
+        """The cost, at least zero, of states [B, nx] and actions [B, nu], which are clipped to their bounds: [B]."""
+        return self._cost(x, self.clip(u))
+
+    @final
     def violation(self, x: Tensor, u: Tensor | None = None) -> Tensor:
         """Whether states [B, nx] are unsafe, by constraint: [B, m] (bool)."""
         return self._violation(x, u, self.safety(x, u))
 
     @final
     def charge(self, x: Tensor, u: Tensor, x_next: Tensor) -> Charges:
-        """What steps from [B, nx] to [B, nx] under [B, nu] cost."""
+        """What steps from [B, nx] to [B, nx] cost under actions [B, nu] that are inside the bounds."""
         at = x if self.cost_of == "departure" else x_next
         safety = self.safety(x_next, u)
-        return Charges(self.cost(at, u), safety, self._violation(x_next, u, safety))
+        return Charges(self._cost(at, u), safety, self._violation(x_next, u, safety))
 
 
 class World(Protocol):

@@ -54,7 +54,7 @@ def test_single_batch_and_vector_forms_agree(env_id: str) -> None:
             observation, reward, terminated, truncated, infos = vector.step(u)
             answers = [env.step(u[i]) for i, env in enumerate(singles)]
         after = task.step(x, torch.from_numpy(u).double())
-        charges = task.charge(x, torch.from_numpy(u).double(), after)
+        charges = task.charge(x, task.clip(torch.from_numpy(u).double()), after)
         assert observation == pytest.approx(task.observe(after).numpy(), abs=1e-12)
         assert reward == pytest.approx(-charges.cost.numpy(), abs=1e-12)
         assert infos["cost"] == pytest.approx(charges.safety[:, 0].numpy(), abs=1e-12)
