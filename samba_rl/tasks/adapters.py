@@ -87,8 +87,8 @@ def find_spec(env_id: str) -> Any:
             import_robots()
     if bare not in gymnasium.registry:
         raise UserError(
-            f"Gymnasium knows no environment '{bare}'; {did_you_mean(bare, gymnasium.registry)} "
-            "An environment of your own package is written 'package:Id-v0'"
+            f"Gymnasium knows no environment '{bare}' (one of your own package is written 'package:{bare}'); "
+            f"{did_you_mean(bare, gymnasium.registry)}"
         )
     return gymnasium.registry[bare]
 
