@@ -20,7 +20,10 @@ EPISODES: dict[str, tuple[list[float], list[list[float]]]] = {
 """Where each episode begins, and what is done in it before the picture is taken."""
 
 
-def picture(task: str, state: list[float], actions: list[list[float]]) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
+def picture(
+    task: str, state: list[float], actions: list[list[float]]
+) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
+    """What the system looks like after those actions."""
     env = SafeEnv(task, render_mode="rgb_array", size=SIZE)
     env.reset(options={"state": state})
     for action in actions:
@@ -32,6 +35,7 @@ def picture(task: str, state: list[float], actions: list[list[float]]) -> np.nda
 
 
 def main() -> None:
+    """Write the pictures."""
     frames = [picture(task, *episode) for task, episode in EPISODES.items()]
     gap = np.full((SIZE, 12, 3), 255, dtype=np.uint8)
     save_picture(np.concatenate([frames[0], gap, frames[1], gap, frames[2]], axis=1), HERE / "systems.png")

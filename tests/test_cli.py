@@ -106,7 +106,9 @@ def test_functions_of_modules_beside_the_caller_are_found(tmp_path: Path) -> Non
     assert result.returncode == 0, result.stderr
 
 
-def test_ctrl_c_ends_quietly(tmp_path: Path) -> None:
+@pytest.mark.parametrize("seconds", [2.5, 8])
+def test_ctrl_c_ends_quietly(tmp_path: Path, seconds: float) -> None:
+    """Also while the processes are starting (the first) and while they are stepping (the second)."""
     process = subprocess.Popen(
         [sys.executable, "-m", "samba_rl", "rollout", "safe-fetch-reach", "--episodes", "400", "--out", str(tmp_path)],
         stdout=subprocess.PIPE,
@@ -114,7 +116,7 @@ def test_ctrl_c_ends_quietly(tmp_path: Path) -> None:
         text=True,
         start_new_session=True,
     )
-    time.sleep(8)
+    time.sleep(seconds)
     os.killpg(process.pid, signal.SIGINT)
     _, error = process.communicate(timeout=30)
     assert process.returncode == 130

@@ -197,8 +197,8 @@ def _check_measured(experience: _Experience, needs_safety: bool, needs_cost: boo
         say(
             "problem",
             "safety",
-            f'no safety cost: info["cost"] is missing (info has: {keys}) and step gives no cost as third of six. '
-            'Give a function of (states, actions) with --safety module:function, or have the environment fill info["cost"]',
+            f'no safety cost: info["cost"] is missing (info has: {keys}) and step gives no cost as third of six. Give '
+            'a function of (states, actions) with --safety module:function, or have the environment fill info["cost"]',
         )
         return
     if missing:

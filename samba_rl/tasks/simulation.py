@@ -6,12 +6,14 @@ a few processes, each with a simulation of its own.
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import signal
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any, Protocol, final
 
@@ -69,20 +71,36 @@ def _serve(pipe: Connection, factory: bytes) -> None:
     # Ctrl-C reaches every process of the terminal; the parent alone decides what happens then.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     simulation: Simulation | None = None
-    while True:
-        try:
+    # When the parent goes away or closes its end, there is nobody left to answer.
+    with contextlib.suppress(EOFError, OSError):
+        while True:
             method, calls = pipe.recv()
-        except (EOFError, OSError):
-            break
-        try:
-            simulation = simulation or cloudpickle.loads(factory)()
-            pipe.send((True, [getattr(simulation, method)(*call) for call in calls]))
-        except UserError as error:
-            pipe.send((False, error))
-        except Exception:
-            pipe.send((False, traceback.format_exc()))
+            answer: tuple[bool, Any]
+            try:
+                simulation = simulation or cloudpickle.loads(factory)()
+                answer = True, [getattr(simulation, method)(*call) for call in calls]
+            except UserError as error:
+                answer = False, error
+            except Exception:
+                answer = False, traceback.format_exc()
+            pipe.send(answer)
     if simulation is not None:
         simulation.close()
+
+
+@contextlib.contextmanager
+def _interrupts_held() -> Iterator[None]:
+    """Hold Ctrl-C back for a moment: a process started now does not see it before it can say that it ignores it."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    # Started now, because its start lets signals through again and would otherwise fall inside.
+    resource_tracker.ensure_running()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 class _Worker:
@@ -97,7 +115,8 @@ class _Worker:
         self._process: BaseProcess = context.Process(
             target=_serve, args=(theirs, cloudpickle.dumps(factory)), daemon=True, name="samba-rl simulation"
         )
-        self._process.start()
+        with _interrupts_held():
+            self._process.start()
         theirs.close()
 
     def send(self, method: str, calls: Sequence[tuple[Any, ...]]) -> None:
