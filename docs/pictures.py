@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from samba_rl.figures.film import save_picture
+from samba_rl.figures.film import save_picture, strip
 from samba_rl.tasks.envs import SafeEnv
 from samba_rl.tasks.fetch_reach import START
 
@@ -36,9 +36,7 @@ def picture(
 
 def main() -> None:
     """Write the pictures."""
-    frames = [picture(task, *episode) for task, episode in EPISODES.items()]
-    gap = np.full((SIZE, 12, 3), 255, dtype=np.uint8)
-    save_picture(np.concatenate([frames[0], gap, frames[1], gap, frames[2]], axis=1), HERE / "systems.png")
+    save_picture(strip([picture(task, *episode) for task, episode in EPISODES.items()]), HERE / "systems.png")
 
 
 if __name__ == "__main__":

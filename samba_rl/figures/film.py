@@ -12,6 +12,8 @@ from samba_rl.types import Traces, UserError
 
 Frame = NDArray[np.uint8]
 """[size, size, 3]"""
+GAP = 12
+"""Pixels between two frames of a strip."""
 
 
 def film(task: Task, traces: Traces, episode: int = 0, size: int = 480) -> list[Frame]:
@@ -36,9 +38,11 @@ def _frame(picture: Frame | None) -> Frame:
 
 
 def strip(frames: list[Frame], count: int = 5) -> Frame:
-    """`count` of the frames side by side, evenly spaced from the first to the last: [size, count * size, 3]."""
+    """`count` of the frames side by side, evenly spaced from the first to the last, with white between them."""
     chosen = np.linspace(0, len(frames) - 1, min(count, len(frames))).round().astype(int)
-    return np.concatenate([frames[i] for i in chosen], axis=1)
+    white = np.full((len(frames[0]), GAP, 3), 255, dtype=np.uint8)
+    columns = [part for i in chosen for part in (white, frames[i])]
+    return np.concatenate(columns[1:], axis=1)
 
 
 def save_picture(picture: Frame, path: Path) -> None:

@@ -42,7 +42,8 @@ GRIP: Colour = (250, 228, 50)
 CIRCLE = np.stack([np.cos(np.arange(64) * np.pi / 32), np.sin(np.arange(64) * np.pi / 32)], axis=1)
 
 TORQUE_LIMIT = 2.0  # N m, that of Pendulum-v1
-CART_TRAVEL, CART_VIEW = 1.6, 1.85  # m: where the camera starts to follow; half of what it sees at least
+# m: where the camera starts to follow, so that two links of 0.6 m stay in sight; half of what it sees at least
+CART_TRAVEL, CART_VIEW = 0.6, 1.85
 RAIL = -0.28  # m, the rail's height against the pivot's
 
 

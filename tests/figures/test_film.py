@@ -6,7 +6,7 @@ import torch
 from PIL import Image
 
 from samba_rl import SafePendulum, UniformPolicy, UserError, rollout
-from samba_rl.figures.film import film, save_film, save_picture, strip
+from samba_rl.figures.film import GAP, film, save_film, save_picture, strip
 
 
 def test_film_shows_the_states_of_the_trace(tmp_path: Path) -> None:
@@ -17,7 +17,7 @@ def test_film_shows_the_states_of_the_trace(tmp_path: Path) -> None:
     for t, frame in enumerate(frames):
         assert np.array_equal(frame, task.draw(traces.x[2, t], traces.u[2, t - 1] if t else None, 48))
     row = strip(frames, 5)
-    assert row.shape == (48, 240, 3)
+    assert row.shape == (48, 5 * 48 + 4 * GAP, 3)
     assert np.array_equal(row[:, :48], frames[0]) and np.array_equal(row[:, -48:], frames[-1])
     save_picture(row, tmp_path / "a" / "row.png")
     assert np.array_equal(np.asarray(Image.open(tmp_path / "a" / "row.png")), row)
