@@ -81,8 +81,8 @@ def visited_states(n: int) -> torch.Tensor:
     return states[torch.randperm(len(states), generator=generator)[:n]]
 
 
-def test_energy_is_conserved_without_friction_and_force() -> None:
-    x = torch.cat([FREE.start(200, torch.Generator().manual_seed(0)), visited_states(1000)])
+def largest_drift(x: torch.Tensor) -> float:
+    """The largest relative change of energy over 30 steps from states [B, 6] without friction and force."""
     nothing = torch.zeros(len(x), 1, dtype=torch.float64)
     initial = FREE.energy(x)
     # Relative to the energy, or where that is near zero to the depth of the potential well.
@@ -91,7 +91,17 @@ def test_energy_is_conserved_without_friction_and_force() -> None:
     for _ in range(30):
         x = FREE.step(x, nothing)
         drift = torch.maximum(drift, (FREE.energy(x) - initial).abs() / scale)
-    assert float(drift.max()) < 1e-4
+    return float(drift.max())
+
+
+def test_energy_is_conserved_without_friction_and_force() -> None:
+    assert largest_drift(FREE.start(200, torch.Generator().manual_seed(0))) < 1e-11
+    assert largest_drift(visited_states(1000)) < 1e-4
+
+
+@pytest.mark.slow
+def test_energy_is_conserved_from_many_states() -> None:
+    assert largest_drift(visited_states(20_000)) < 1e-4
 
 
 def test_friction_takes_energy() -> None:

@@ -143,12 +143,14 @@ def test_the_start_is_the_simulators() -> None:
     simulation.close()
 
 
+def straight(observation: Tensor, generator: Generator) -> Tensor:
+    """To the goal at full speed, 3.3 cm a step."""
+    move = ((observation[:, 6:9] - observation[:, :3]) / 0.033).clamp(-1, 1)
+    return torch.cat([move, torch.zeros(len(move), 1).double()], dim=1)
+
+
 def test_straight_to_the_goal_scores_what_the_reading_of_the_paper_measured() -> None:
     """Full speed to the goal: return about -0.25, median safety cost about 0.74."""
-
-    def straight(observation: Tensor, generator: Generator) -> Tensor:
-        move = ((observation[:, 6:9] - observation[:, :3]) / 0.033).clamp(-1, 1)
-        return torch.cat([move, torch.zeros(len(move), 1).double()], dim=1)
 
     world = TASK.world(2)
     traces = rollout(world, straight, 60, generator=Generator().manual_seed(0))
@@ -180,3 +182,25 @@ def test_picture_follows_the_robot() -> None:
         env.step(np.array([1, 0, 0, 0], dtype=np.float32))
     after: Any = env.render()
     assert before.shape == (64, 64, 3) and not np.array_equal(before, after)
+
+
+@pytest.mark.slow
+def test_hand_written_controllers_score_what_the_reading_of_the_paper_measured() -> None:
+    """Three controllers of the paper's reading on 123 goals: return and quartiles of the safety cost."""
+
+    def still(observation: Tensor, generator: Generator) -> Tensor:
+        return torch.zeros(len(observation), 4).double()
+
+    def random(observation: Tensor, generator: Generator) -> Tensor:
+        return 2 * torch.rand(len(observation), 4, generator=generator).double() - 1
+
+    world = TASK.world(2)
+    measured = {}
+    for name, policy in (("straight", straight), ("still", still), ("random", random)):
+        traces = rollout(world, policy, 123, generator=Generator().manual_seed(7))
+        quartiles = traces.safety_costs[:, 0].quantile(torch.tensor([0.25, 0.5, 0.75]).double())
+        measured[name] = (float(traces.returns.mean()), quartiles.tolist())
+    world.close()
+    assert measured["straight"] == (pytest.approx(-0.25, abs=0.04), pytest.approx([0.58, 0.74, 0.96], abs=0.15))
+    assert measured["still"] == (pytest.approx(-4.42, abs=0.3), [0, 0, 0])
+    assert measured["random"] == (pytest.approx(-5.55, abs=0.6), pytest.approx([0.13, 1.69, 4.26], abs=0.9))
