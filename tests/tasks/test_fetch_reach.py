@@ -195,7 +195,7 @@ def test_hand_written_controllers_score_what_the_reading_of_the_paper_measured()
         return 2 * torch.rand(len(observation), 4, generator=generator).double() - 1
 
     world = TASK.world(2)
-    measured = {}
+    measured: dict[str, Any] = {}
     for name, policy in (("straight", straight), ("still", still), ("random", random)):
         traces = rollout(world, policy, 123, generator=Generator().manual_seed(7))
         quartiles = traces.safety_costs[:, 0].quantile(torch.tensor([0.25, 0.5, 0.75]).double())
