@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from samba_rl.tasks.gym import GymTask
     from samba_rl.tasks.hazard import AngleHazard
     from samba_rl.tasks.task import Quantity, Task, World
-    from samba_rl.types import Policy, Traces, UserError
+    from samba_rl.types import Policy, Traces, Transitions, UserError
 
 __version__ = "0.1.0"
 
@@ -28,6 +28,7 @@ __all__ = [
     "SafePendulum",
     "Task",
     "Traces",
+    "Transitions",
     "UniformPolicy",
     "UserError",
     "World",
@@ -41,7 +42,7 @@ _HOMES = {
     "samba_rl.tasks.gym": ("GymTask",),
     "samba_rl.tasks.hazard": ("AngleHazard",),
     "samba_rl.tasks.task": ("Quantity", "Task", "World"),
-    "samba_rl.types": ("Policy", "Traces", "UserError"),
+    "samba_rl.types": ("Policy", "Traces", "Transitions", "UserError"),
 }
 
 

@@ -33,6 +33,33 @@ class Policy(Protocol):
 
 
 @dataclass(frozen=True)
+class Transitions:
+    """N steps in the order in which they were taken, each with where it belongs."""
+
+    x: Tensor
+    """The states that the steps left [N, nx]."""
+    u: Tensor
+    """The actions as they were applied [N, nu]."""
+    x_next: Tensor
+    """The states that they reached [N, nx]."""
+    cost: Tensor
+    """[N]"""
+    safety: Tensor
+    """[N, m]"""
+    violation: Tensor
+    """[N, m] (bool)"""
+    terminated: Tensor
+    """Whether the system ended the episode with this step [N] (bool)."""
+    episode: Tensor
+    """The number of the episode [N] (int64)."""
+    step: Tensor
+    """The number of the step within it, from 0 [N] (int64)."""
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+
+@dataclass(frozen=True)
 class Traces:
     """B trajectories of at most T steps.
 
@@ -71,3 +98,26 @@ class Traces:
     def safety_costs(self) -> Tensor:
         """Safety cost of each trajectory, by constraint [B, m]."""
         return self.safety.sum(1)
+
+    def transitions(self, first_episode: int = 0) -> Transitions:
+        """The steps that took place, episode after episode; the first trajectory is episode `first_episode`."""
+        # Here and not above: the command line's help must not wait for torch.
+        import torch
+
+        on = self.active
+        n, horizon = on.shape
+        last = torch.zeros_like(on)
+        last[torch.arange(n, device=on.device), on.sum(1) - 1] = self.terminated
+        episode = torch.arange(first_episode, first_episode + n, device=on.device)[:, None].expand(n, horizon)
+        step = torch.arange(horizon, device=on.device).expand(n, horizon)
+        return Transitions(
+            x=self.x[:, :-1][on],
+            u=self.u[on],
+            x_next=self.x[:, 1:][on],
+            cost=self.cost[on],
+            safety=self.safety[on],
+            violation=self.violation[on],
+            terminated=last[on],
+            episode=episode[on],
+            step=step[on],
+        )

@@ -82,3 +82,21 @@ def test_bad_requests() -> None:
         rollout(world, RANDOM, 3, 0, generator=seeded(0))
     with pytest.raises(UserError, match="'torque', is nan"):
         rollout(world, lambda o, g: torch.full((len(o), 1), math.nan), 3, generator=seeded(0))
+
+
+def test_transitions_are_the_steps_that_took_place() -> None:
+    traces = rollout(SafePendulum().world(), balance, 60, generator=seeded(1))
+    steps = traces.transitions(first_episode=100)
+    assert len(steps) == traces.steps and int(steps.terminated.sum()) == int(traces.terminated.sum()) > 0
+    k = 0
+    for i in range(60):
+        length = int(traces.active[i].sum())
+        part = slice(k, k + length)
+        assert torch.equal(steps.x[part], traces.x[i, :length])
+        assert torch.equal(steps.x_next[part], traces.x[i, 1 : length + 1])
+        assert torch.equal(steps.u[part], traces.u[i, :length]) and torch.equal(
+            steps.cost[part], traces.cost[i, :length]
+        )
+        assert steps.episode[part].tolist() == [100 + i] * length and steps.step[part].tolist() == list(range(length))
+        assert steps.terminated[part].tolist() == [False] * (length - 1) + [bool(traces.terminated[i])]
+        k += length
