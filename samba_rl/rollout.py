@@ -20,7 +20,7 @@ def rollout(world: World, policy: Policy, n: int, horizon: int | None = None, *,
     recent = no_costs_yet(task, x)
     active = torch.ones(n, dtype=torch.bool, device=x.device)
     terminated = torch.zeros_like(active)
-    states, rows = [x], []
+    states, rows, zetas = [x], [], []
     for t in range(steps):
         wanted = policy(task.observe(x), generator)
         u = task.admit(wanted, n)
@@ -38,6 +38,8 @@ def rollout(world: World, policy: Policy, n: int, horizon: int | None = None, *,
             )
         )
         states.append(x)
+        if step.zeta is not None:
+            zetas.append(step.zeta.where(active, 0.0))
         remember_cost(recent, cost, t)
         ended = step.terminated | task.done(x, recent)
         terminated = terminated | (active & ended)
@@ -45,4 +47,5 @@ def rollout(world: World, policy: Policy, n: int, horizon: int | None = None, *,
     u_, cost_, safety_, violation_, active_, clipped_ = (
         torch.stack(column, dim=1) for column in zip(*rows, strict=True)
     )
-    return Traces(torch.stack(states, dim=1), u_, cost_, safety_, violation_, active_, terminated, clipped_)
+    zeta = torch.stack(zetas, dim=1) if zetas else None
+    return Traces(torch.stack(states, dim=1), u_, cost_, safety_, violation_, active_, terminated, clipped_, zeta)

@@ -83,6 +83,8 @@ class Traces:
     """Whether the system ended the episode itself, as opposed to time running out [B] (bool)."""
     clipped: Tensor
     """Whether the policy had asked for an action outside the bounds [B, T] (bool)."""
+    zeta: Tensor | None = None
+    """How much each step would teach, for imagined trajectories on which that was asked for [B, T]."""
 
     @property
     def steps(self) -> int:

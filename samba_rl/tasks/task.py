@@ -59,6 +59,8 @@ class Step(NamedTuple):
     """The system ended the episode itself [B] (bool)."""
     truncated: Tensor
     """The system cut the episode off without its having ended [B] (bool)."""
+    zeta: Tensor | None = None
+    """How much the step would teach, where it was imagined and that was asked for [B]."""
 
 
 def no_costs_yet(task: Task, x: Tensor) -> Tensor:

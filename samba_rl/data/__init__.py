@@ -1,0 +1,6 @@
+"""The data set: every real transition of a learning run, kept, written and read to the last bit."""
+
+from samba_rl.data.dataset import DataSet
+from samba_rl.data.schema import Schema
+
+__all__ = ["DataSet", "Schema"]

@@ -1,0 +1,142 @@
+"""Transitions as tables: CSV and Parquet."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from samba_rl.data.files import FilePath, needed, replacing
+from samba_rl.data.schema import DTYPES, Schema
+from samba_rl.types import Transitions, UserError
+
+_IN_WORDS = {torch.float64: "a number", torch.bool: "True or False", torch.int64: "a whole number"}
+
+
+def write_csv(path: FilePath, schema: Schema, steps: Transitions) -> None:
+    """Write the steps as CSV with a header line."""
+    columns = [column.of(steps).tolist() for column in schema._layout]
+    text = io.StringIO(newline="")
+    writer = csv.writer(text)
+    writer.writerow(schema.columns)
+    # The csv module writes floats by `repr`, the shortest text that gives the same float.
+    writer.writerows(zip(*columns, strict=True))
+    with replacing(path) as file:
+        file.write(text.getvalue().encode())
+
+
+def read_csv(path: FilePath) -> tuple[Schema, Transitions]:
+    """What `write_csv` wrote; the columns may stand in any order."""
+    try:
+        with open(path, encoding="utf-8-sig", newline="") as file:
+            reader = csv.reader(file, strict=True)
+            header = next(reader, [])
+            schema = _schema_of(path, header)
+            dtypes = {column.name: DTYPES[column.field] for column in schema._layout}
+            rows = [_parse_row(f"'{path}', line {reader.line_num}", header, dtypes, row) for row in reader]
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise UserError(f"'{path}' cannot be read as CSV: {error}; give a file that to_csv wrote") from error
+    columns = zip(*rows, strict=True) if rows else [()] * len(header)
+    tensors = {
+        name: torch.tensor(values, dtype=dtypes[name], device="cpu")
+        for name, values in zip(header, columns, strict=True)
+    }
+    return schema, _assemble(schema, tensors)
+
+
+def write_parquet(path: FilePath, schema: Schema, steps: Transitions) -> None:
+    """Write the steps as Parquet, as float64, int64 and bool."""
+    pa, pq = _pyarrow()
+    table = pa.table({column.name: column.of(steps).numpy() for column in schema._layout})
+    with replacing(path) as file:
+        pq.write_table(table, file, write_page_checksum=True)
+
+
+def read_parquet(path: FilePath) -> tuple[Schema, Transitions]:
+    """What `write_parquet` wrote; the columns may stand in any order."""
+    pa, pq = _pyarrow()
+    try:
+        with open(path, "rb") as file:
+            table = pq.ParquetFile(file, page_checksum_verification=True).read()
+    except (OSError, pa.ArrowException) as error:
+        raise UserError(f"'{path}' cannot be read as Parquet: {error}; give a file that to_parquet wrote") from error
+    schema = _schema_of(path, table.column_names)
+    types = {torch.float64: pa.float64(), torch.int64: pa.int64(), torch.bool: pa.bool_()}
+    tensors = {}
+    for column in schema._layout:
+        values, wanted = table.column(column.name), types[DTYPES[column.field]]
+        if values.type != wanted or values.null_count:
+            found = f"{values.null_count} empty cells" if values.type == wanted else f"the type {values.type}"
+            raise UserError(f"'{path}': column '{column.name}' has {found}; it must be {wanted} without empty cells")
+        tensors[column.name] = torch.from_numpy(np.array(values.to_numpy()))
+    return schema, _assemble(schema, tensors)
+
+
+def _pyarrow() -> tuple[Any, Any]:
+    return needed("pyarrow", "pyarrow", "Parquet"), needed("pyarrow.parquet", "pyarrow", "Parquet")
+
+
+def _schema_of(path: FilePath, header: Sequence[str]) -> Schema:
+    """The schema whose columns these are, in any order."""
+
+    def named(*prefixes: str) -> tuple[str, ...]:
+        found = [(name, p) for name in header for p in prefixes if name.startswith(p) and name != p]
+        # Without any, a stand-in lets the comparison below name what is missing.
+        return tuple(dict.fromkeys(name[len(p) :] for name, p in found)) or ("…",)
+
+    schema = Schema(named("x:", "next:"), named("u:"), named("safety:", "violation:"))
+    missing = [name for name in schema.columns if name not in header]
+    unknown = [name for name in header if name not in schema.columns]
+    twice = sorted({name for name in header if header.count(name) > 1})
+    words = [
+        f"{word} {', '.join(map(repr, names))}"
+        for word, names in (("lacks", missing), ("has the unknown", unknown), ("has twice", twice))
+        if names
+    ]
+    if words:
+        raise UserError(f"'{path}' is not a table of transitions: its header {'; it '.join(words)}")
+    return schema
+
+
+def _parse_row(where: str, header: Sequence[str], dtypes: Mapping[str, torch.dtype], row: Sequence[str]) -> list[Any]:
+    """The values of a line of a CSV file."""
+    if len(row) != len(header):
+        raise UserError(f"{where} has {len(row)} fields; the header has {len(header)}. Is the file complete?")
+    values = []
+    for name, text in zip(header, row, strict=True):
+        try:
+            if "_" in text:
+                raise ValueError("Python reads 1_0 as ten; here it is a slip")
+            values.append(_PARSE[dtypes[name]](text))
+        except (ValueError, KeyError) as error:
+            raise UserError(f"{where}, column '{name}': {text!r} is not {_IN_WORDS[dtypes[name]]}") from error
+    return values
+
+
+def _whole_number(text: str) -> int:
+    number = int(text)
+    if not -(2**63) <= number < 2**63:
+        raise ValueError
+    return number
+
+
+_PARSE: dict[torch.dtype, Callable[[str], Any]] = {
+    torch.float64: float,
+    torch.int64: _whole_number,
+    torch.bool: lambda text: {"true": True, "false": False}[text.lower()],
+}
+
+
+def _assemble(schema: Schema, columns: Mapping[str, Tensor]) -> Transitions:
+    """Transitions from their columns [N] by name."""
+    parts: dict[str, list[Tensor]] = {}
+    for column in schema._layout:
+        parts.setdefault(column.field, []).append(columns[column.name])
+    return Transitions(
+        **{name: torch.stack(part, 1) if name in schema._widths else part[0] for name, part in parts.items()}
+    )

@@ -1,0 +1,200 @@
+"""The exact GP posterior of D independent outputs, with everything a rollout asks of it in one matrix product.
+
+With A = (K + σ²I)⁻¹, α = Ay, k the covariances of a query with the data and v = kA:
+
+    mean      μ  = k·α
+    variance  σ² = k** - v·k
+    leaving point i out:   μ⁽ⁱ⁾ - μ = -vᵢ αᵢ / aᵢᵢ    and    σ⁽ⁱ⁾² - σ² = vᵢ² / aᵢᵢ
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from typing import NamedTuple, final
+
+import torch
+from torch import Tensor
+
+from samba_rl.models.likelihood import Hyper, factorise, kernel, scaled
+
+CHUNK = 1_000_000
+"""Numbers in the covariance block of one chunk of queries on a CPU: a few megabytes, so that it stays in the cache."""
+DEVICE_CHUNK = 400_000_000
+"""The same on an accelerator, where it only bounds the memory."""
+
+
+class Marginals(NamedTuple):
+    """What a posterior says of B queries, in normalised units."""
+
+    mean: Tensor
+    """[B, D]"""
+    variance: Tensor
+    """Of the function itself, without noise [B, D]."""
+    zeta: Tensor | None
+    """ζ_LOO, summed over outputs [B]; None where it was not asked for."""
+
+
+@final
+@dataclass(frozen=True)
+class ExactPosterior:
+    """D exact GPs with a zero mean on n normalised points.
+
+    v = kA takes one matrix product, but loses digits in proportion to the signal over the noise. Where those are
+    missed, R = L⁻¹, the inverse of the Cholesky factor, gives w = kRᵀ, σ² = k** - w·w, in which nothing cancels, and
+    v = wR: two products with triangular matrices, so hardly more work.
+    """
+
+    hyper: Hyper
+    inputs: Tensor
+    """[n, ni]"""
+    targets: Tensor
+    """[n, D]"""
+    z: Tensor
+    """Inputs in length scales [D, n, ni]."""
+    root: Tensor
+    """R [D, n, n], lower triangular, with RᵀR = A."""
+    alpha: Tensor
+    """[D, n]"""
+    inverse_diagonal: Tensor
+    """1 / aᵢᵢ: the predictive variance of point i given the others, with noise [D, n]."""
+    inverse: Tensor | None
+    """A [D, n, n], where it is precise enough to predict with."""
+    jitter: float
+    """What had to be added to the diagonal, relative to the signal."""
+
+    @staticmethod
+    def condition(inputs: Tensor, targets: Tensor, hyper: Hyper) -> ExactPosterior:
+        """The posterior given inputs [n, ni] and targets [n, D]."""
+        hyper = hyper.to(inputs)
+        z = scaled(inputs, hyper.lengthscales)
+        factor, jitter = factorise(kernel(z, z, hyper.signal), hyper.noise, hyper.signal)
+        identity = torch.eye(len(inputs), dtype=inputs.dtype, device=inputs.device).expand_as(factor)
+        root = torch.linalg.solve_triangular(factor, identity, upper=False)
+        inverse = torch.cholesky_inverse(factor) if _direct(hyper, len(inputs)) else None
+        return _assemble(hyper, inputs, targets, z, root, inverse, jitter)
+
+    def __len__(self) -> int:
+        return len(self.inputs)
+
+    def extend(self, inputs: Tensor, targets: Tensor) -> ExactPosterior:
+        """The posterior with m more points [m, ni] and [m, D], by a block update of the factor in O(n²m)."""
+        new = scaled(inputs, self.hyper.lengthscales)
+        cross = kernel(self.z, new, self.hyper.signal)
+        half = self.root @ cross
+        noise = self.hyper.noise + self.jitter * self.hyper.signal
+        corner, extra = factorise(kernel(new, new, self.hyper.signal) - half.mT @ half, noise, self.hyper.signal)
+        side = torch.linalg.solve_triangular(corner, half.mT @ self.root, upper=False)
+        identity = torch.eye(len(inputs), dtype=inputs.dtype, device=inputs.device).expand_as(corner)
+        tip = torch.linalg.solve_triangular(corner, identity, upper=False)
+        root = torch.cat([torch.cat([self.root, torch.zeros_like(half)], dim=2), torch.cat([-side, tip], dim=2)], dim=1)
+        inverse = None
+        if self.inverse is not None and _direct(self.hyper, len(self) + len(inputs)):
+            top = torch.cat([torch.baddbmm(self.inverse, side.mT, side), -side.mT @ tip], dim=2)
+            inverse = torch.cat([top, torch.cat([-tip.mT @ side, tip.mT @ tip], dim=2)], dim=1)
+        all_inputs, all_targets = torch.cat([self.inputs, inputs]), torch.cat([self.targets, targets])
+        z = torch.cat([self.z, new], dim=1)
+        return _assemble(self.hyper, all_inputs, all_targets, z, root, inverse, max(self.jitter, extra))
+
+    def cast(self, dtype: torch.dtype) -> ExactPosterior:
+        """The same in another precision, for rollouts; fitting stays in float64."""
+        if self.inputs.dtype == dtype:
+            return self
+        return ExactPosterior(
+            hyper=self.hyper.to(self.inputs.new_empty(0, dtype=dtype)),
+            inputs=self.inputs.to(dtype),
+            targets=self.targets.to(dtype),
+            z=self.z.to(dtype),
+            root=self.root.to(dtype),
+            alpha=self.alpha.to(dtype),
+            inverse_diagonal=self.inverse_diagonal.to(dtype),
+            inverse=None,
+            jitter=self.jitter,
+        )
+
+    def solve(self, values: Tensor) -> Tensor:
+        """A times values [D, n, m]: [D, n, m]."""
+        return self.root.mT @ (self.root @ values)
+
+    def loo_scores(self) -> Tensor:
+        """How far each target [n, D] lies from what the others predict of it, in predictive standard deviations."""
+        return (self.alpha * self.inverse_diagonal.sqrt()).T
+
+    def condition_number(self) -> float:
+        """The largest of the outputs' condition numbers of K + σ²I, in the 1-norm."""
+        gram = kernel(self.z, self.z, self.hyper.signal)
+        gram.diagonal(dim1=-2, dim2=-1).add_((self.hyper.noise + self.jitter * self.hyper.signal)[:, None])
+        inverse = self.root.mT @ self.root if self.inverse is None else self.inverse
+        norms = gram.abs().sum(-1).amax(-1) * inverse.abs().sum(-1).amax(-1)
+        return float(norms.max())
+
+    def predict(self, queries: Tensor, loo: bool = False) -> Marginals:
+        """Mean, variance and, if asked for, ζ_LOO at queries [B, ni], with bounded memory."""
+        parts = [self._predict(block, loo) for block in self._blocks(queries)]
+        if len(parts) == 1:
+            return parts[0]
+        mean, variance, zeta = zip(*parts, strict=True)
+        return Marginals(torch.cat(mean), torch.cat(variance), torch.cat(zeta) if loo else None)
+
+    def _blocks(self, queries: Tensor) -> tuple[Tensor, ...]:
+        limit = CHUNK if queries.device.type == "cpu" else DEVICE_CHUNK
+        return torch.split(queries, max(16, limit // max(1, len(self) * len(self.alpha))))
+
+    def _predict(self, queries: Tensor, loo: bool) -> Marginals:
+        k = kernel(scaled(queries, self.hyper.lengthscales), self.z, self.hyper.signal)
+        mean = (k @ self.alpha[..., None])[..., 0]
+        if self.inverse is not None:
+            v = k @ self.inverse
+            explained = k.mul_(v).sum(-1)
+        else:
+            w = triangular_product(k, self.root, transpose=True)
+            explained = w.square().sum(-1)
+            v = triangular_product(w, self.root) if loo else w
+        # Rounding can push the variance of a query at a data point below zero.
+        variance = (self.hyper.signal[:, None] - explained).clamp_(min=_floor(self.hyper.signal))
+        zeta = self._loo(v, variance) if loo else None
+        return Marginals(mean.T, variance.T, zeta)
+
+    def _loo(self, v: Tensor, variance: Tensor) -> Tensor:
+        """ζ_LOO [B] = Σ over outputs of the mean over i of KL(without i ‖ with all), from v [D, B, n] (overwritten)."""
+        residual = self.alpha * self.inverse_diagonal
+        squares = v.mul_(v)
+        # One product sums both over i: the changes of variance and the squared shifts of the mean.
+        weights = self.inverse_diagonal + residual.square()
+        quadratic = (squares @ weights[..., None])[..., 0] / variance
+        growth = squares.mul_(self.inverse_diagonal[:, None]).div_(variance[..., None]).log1p_().sum(-1)
+        return (quadratic - growth).mul_(0.5 / len(self)).sum(0).clamp_(min=0)
+
+
+def _assemble(
+    hyper: Hyper, inputs: Tensor, targets: Tensor, z: Tensor, root: Tensor, inverse: Tensor | None, jitter: float
+) -> ExactPosterior:
+    """The posterior with what follows from R."""
+    alpha = (root.mT @ (root @ targets.T[..., None]))[..., 0]
+    return ExactPosterior(hyper, inputs, targets, z, root, alpha, 1 / root.square().sum(1), inverse, jitter)
+
+
+def _direct(hyper: Hyper, n: int) -> bool:
+    """Whether v·k in this precision is good to a thousandth of the noise: its rounding error is about ε n s⁴ / σ²."""
+    error = torch.finfo(hyper.noise.dtype).eps * n * hyper.signal.square() / hyper.noise
+    return bool((error <= 1e-3 * hyper.noise).all())
+
+
+def triangular_product(rows: Tensor, lower: Tensor, transpose: bool = False) -> Tensor:
+    """rows [D, B, n] times a lower triangular matrix [D, n, n] or its transpose, without most of the zeros."""
+    n = lower.shape[-1]
+    # An accelerator would rather multiply by zeros than start eight products.
+    blocks = 8 if rows.device.type == "cpu" else 2
+    edges = [round(n * i / blocks) for i in range(blocks + 1)]
+    parts = []
+    for start, end in itertools.pairwise(edges):
+        if transpose:
+            parts.append(rows[..., :end] @ lower[:, start:end, :end].mT)
+        else:
+            parts.append(rows[..., start:] @ lower[:, start:, start:end])
+    return torch.cat(parts, dim=-1)
+
+
+def _floor(signal: Tensor) -> float:
+    """The least variance that is told from zero."""
+    return float(16 * torch.finfo(signal.dtype).eps)

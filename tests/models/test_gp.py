@@ -1,0 +1,156 @@
+"""The model of a system, from real transitions to predictions in its units."""
+
+import dataclasses
+import math
+
+import pytest
+import torch
+from torch import Generator, Tensor
+
+from samba_rl import SafeCartPoleDoublePendulum, SafePendulum, Task, Transitions, UniformPolicy, UserError, rollout
+from samba_rl.models.gp import GPDynamics, GPSettings, Normaliser
+from samba_rl.models.likelihood import FitSettings
+
+TASK = SafePendulum()
+QUICK = FitSettings(iterations=20, points=100)
+
+
+def real(n: int, seed: int = 0, task: Task = TASK) -> Transitions:
+    bounds = tuple(a.low for a in task.actions), tuple(a.high for a in task.actions)
+    traces = rollout(task.world(), UniformPolicy(*bounds), n // 20 + 1, generator=Generator().manual_seed(seed))
+    return take(traces.transitions(), slice(0, n))
+
+
+def take(transitions: Transitions, rows: slice | Tensor) -> Transitions:
+    return Transitions(*(getattr(transitions, f.name)[rows] for f in dataclasses.fields(Transitions)))
+
+
+def queries(n: int, seed: int = 9) -> Tensor:
+    fresh = real(n, seed)
+    return TASK.model_inputs(fresh.x, fresh.u)
+
+
+def test_it_learns_the_pendulum_from_a_hundred_steps() -> None:
+    model = GPDynamics(TASK)
+    report = model.fit(real(100))
+    fresh = real(200, seed=5)
+    prediction = model.predict(TASK.model_inputs(fresh.x, fresh.u))
+    change = fresh.x_next - fresh.x
+    assert prediction.mean.shape == (200, 2) and prediction.zeta is None
+    explained = 1 - (prediction.mean - change).square().mean(0) / change.var(0)
+    assert float(explained.min()) > 0.99
+    z = (prediction.mean - change) / (prediction.variance + model.noise).sqrt()
+    assert 0.3 < float(z.square().mean().sqrt()) < 2.5
+    assert report.points == 100 and report.kind == "exact" and report.failed == () and len(model) == 100
+
+
+def test_the_report_speaks_of_calibration_and_conditioning() -> None:
+    model = GPDynamics(TASK)
+    report = model.fit(real(120))
+    scores = model.posterior.loo_scores()
+    assert report.z_std == pytest.approx(scores.square().mean(0).sqrt().tolist())
+    assert report.coverage95 == pytest.approx((scores.abs() < 1.95996).double().mean(0).tolist())
+    assert all(0.2 < value <= 1 for value in report.coverage50) and report.condition > 1
+    assert report.precision_error == 0 and math.isnan(report.sparse_error)
+    for words in ("exact GP on 120 points", "95 % interval", "condition number"):
+        assert words in report.describe()
+    rough = GPDynamics(TASK, GPSettings(precision="float32", fit=FitSettings(noise_bounds=(1e-2, 1.0))))
+    assert 0 < rough.fit(real(120)).precision_error < 0.05
+    assert rough.predict(queries(5)).mean.dtype == torch.float32
+
+
+def test_adding_equals_conditioning_afresh_with_the_same_hyper_parameters() -> None:
+    data = real(90)
+    model = GPDynamics(TASK, GPSettings(fit=QUICK))
+    model.fit(take(data, slice(0, 50)))
+    model.add(take(data, slice(50, 60)))
+    model.add(take(data, slice(60, 90)))
+    inputs = model.normalised(TASK.model_inputs(data.x, data.u))
+    targets = (data.x_next - data.x - model.denormalised(torch.zeros(1, 2).double())) / model.target_scale
+    afresh = type(model.posterior).condition(inputs, targets, model.posterior.hyper)  # type: ignore[arg-type]
+    z = model.normalised(queries(60))
+    grown, fresh = model.posterior.predict(z, True), afresh.predict(z, True)
+    assert len(model) == 90 and grown.zeta is not None and fresh.zeta is not None
+    assert torch.allclose(grown.mean, fresh.mean, rtol=0, atol=1e-8)
+    assert torch.allclose(grown.variance, fresh.variance, rtol=0, atol=1e-8)
+
+
+def test_a_second_fit_starts_from_the_first() -> None:
+    model = GPDynamics(TASK)
+    cold = model.fit(real(100))
+    warm = model.fit(real(110))
+    assert warm.evaluations < cold.evaluations
+
+
+@pytest.mark.parametrize("case", ["one", "duplicates", "still"])
+def test_it_never_fails_on_poor_data(case: str) -> None:
+    data = real(30)
+    if case == "one":
+        data = take(data, slice(0, 1))
+    elif case == "duplicates":
+        data = take(data, torch.zeros(30, dtype=torch.long))
+    else:
+        data = dataclasses.replace(data, x_next=data.x)
+    model = GPDynamics(TASK, GPSettings(fit=QUICK))
+    model.fit(data)
+    model.add(real(3, seed=2))
+    prediction = model.predict(torch.cat([queries(20), 1e300 * torch.ones(1, 4).double()]), loo=True)
+    for value in prediction:
+        assert value is not None and bool(torch.isfinite(value).all())
+
+
+def test_numbers_that_are_not_finite_are_refused() -> None:
+    data = real(10)
+    data.x_next[4, 1] = math.nan
+    model = GPDynamics(TASK)
+    with pytest.raises(UserError, match="transition 4 of 10 has nan in column 1 of its changes of state"):
+        model.fit(data)
+    model.fit(real(10))
+    with pytest.raises(UserError, match="transition 4 of 10 has nan"):
+        model.add(data)
+    assert len(model) == 10
+    with pytest.raises(UserError, match="was given no transitions"):
+        model.fit(take(data, slice(0, 0)))
+    with pytest.raises(UserError, match="has no data yet; call fit"):
+        GPDynamics(TASK).predict(queries(2))
+
+
+def test_many_points_bring_in_the_inducing_point_model() -> None:
+    settings = GPSettings(fit=QUICK, sparse_above=150, inducing=60)
+    model = GPDynamics(TASK, settings)
+    exact = GPDynamics(TASK, GPSettings(fit=QUICK))
+    assert model.fit(real(140)).kind == "exact"
+    model.add(take(real(200), slice(140, 200)))
+    exact.fit(real(140))
+    exact.add(take(real(200), slice(140, 200)))
+    assert type(model.posterior).__name__ == "SparsePosterior" and len(model) == 200
+    a, b = model.predict(queries(50), True), exact.predict(queries(50), True)
+    deviation = (b.variance + exact.noise).sqrt()
+    assert float(((a.mean - b.mean) / deviation).abs().median()) < 0.5
+    report = model.fit(real(400))
+    assert report.kind == "sparse" and 0 <= report.sparse_error < 1 and "inducing points" in report.describe()
+
+
+def test_correlated_outputs() -> None:
+    model = GPDynamics(TASK, GPSettings(outputs="correlated", fit=FitSettings(iterations=15, points=60)))
+    assert model.fit(real(60)).kind == "correlated"
+    model.add(real(10, seed=3))
+    fresh = real(60, seed=5)
+    prediction = model.predict(TASK.model_inputs(fresh.x, fresh.u), True)
+    change = fresh.x_next - fresh.x
+    assert float((1 - (prediction.mean - change).square().mean(0) / change.var(0)).min()) > 0.9
+    assert prediction.zeta is not None and float(prediction.zeta.min()) >= 0
+
+
+def test_six_outputs() -> None:
+    task = SafeCartPoleDoublePendulum()
+    model = GPDynamics(task, GPSettings(fit=QUICK))
+    model.fit(real(80, task=task))
+    fresh = real(20, seed=4, task=task)
+    assert model.predict(task.model_inputs(fresh.x, fresh.u)).mean.shape == (20, 6)
+
+
+def test_normaliser() -> None:
+    values = torch.tensor([[1.0, 5.0], [3.0, 5.0]]).double()
+    normaliser = Normaliser.of(values)
+    assert normaliser(values).tolist() == [[-1, 0], [1, 0]]
