@@ -4,6 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.set-up
 DOCS_STAMP := $(VENV)/.set-up-docs
+BENCH_STAMP := $(VENV)/.set-up-bench
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .PHONY: help setup run test test-slow check format bench docs clean
@@ -26,6 +27,10 @@ $(VENV)/bin/python:
 $(STAMP): pyproject.toml constraints.txt | $(VENV)/bin/python
 	@echo "Setting up $(VENV) (a minute or two the first time) ..."
 	@$(PIP) --editable '.[all,dev]'
+	@touch $@
+
+$(BENCH_STAMP): $(STAMP)
+	@$(PIP) --editable '.[all,dev,peers]'
 	@touch $@
 
 $(DOCS_STAMP): $(STAMP)
@@ -51,8 +56,9 @@ format: $(STAMP)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: $(STAMP)
+bench: $(BENCH_STAMP)
 	$(BIN)/python benchmarks/systems.py
+	$(BIN)/python benchmarks/gp.py
 
 docs: $(DOCS_STAMP)
 	$(BIN)/python -m sphinx --quiet --fail-on-warning docs docs/_build

@@ -20,6 +20,8 @@ from samba_rl.models.likelihood import Hyper, factorise, kernel, scaled
 
 CHUNK = 1_000_000
 """Numbers in the covariance block of one chunk of queries on a CPU: a few megabytes, so that it stays in the cache."""
+LEAST_ROWS = 128
+"""Queries in a chunk at least: with fewer, products would wait for the memory that holds the inverse."""
 DEVICE_CHUNK = 400_000_000
 """The same on an accelerator, where it only bounds the memory."""
 
@@ -56,6 +58,8 @@ class ExactPosterior:
     """R [D, n, n], lower triangular, with RᵀR = A."""
     alpha: Tensor
     """[D, n]"""
+    white: Tensor
+    """Ry, so that the mean is also w·(Ry) [D, n]."""
     inverse_diagonal: Tensor
     """1 / aᵢᵢ: the predictive variance of point i given the others, with noise [D, n]."""
     inverse: Tensor | None
@@ -107,6 +111,7 @@ class ExactPosterior:
             z=self.z.to(dtype),
             root=self.root.to(dtype),
             alpha=self.alpha.to(dtype),
+            white=self.white.to(dtype),
             inverse_diagonal=self.inverse_diagonal.to(dtype),
             inverse=None,
             jitter=self.jitter,
@@ -130,24 +135,46 @@ class ExactPosterior:
 
     def predict(self, queries: Tensor, loo: bool = False) -> Marginals:
         """Mean, variance and, if asked for, ζ_LOO at queries [B, ni], with bounded memory."""
+        if queries.device.type == "cpu" and len(self.alpha) > 1:
+            # One output after the other: for the same memory the matrices are larger, and products of those are faster.
+            each = [self._output(i).predict(queries, loo) for i in range(len(self.alpha))]
+            means, variances, zetas = zip(*each, strict=True)
+            return Marginals(torch.cat(means, dim=1), torch.cat(variances, dim=1), sum(zetas) if loo else None)
         parts = [self._predict(block, loo) for block in self._blocks(queries)]
         if len(parts) == 1:
             return parts[0]
         mean, variance, zeta = zip(*parts, strict=True)
         return Marginals(torch.cat(mean), torch.cat(variance), torch.cat(zeta) if loo else None)
 
+    def _output(self, index: int) -> ExactPosterior:
+        """One of the outputs alone; its tensors are views."""
+        at = slice(index, index + 1)
+        return ExactPosterior(
+            hyper=Hyper(self.hyper.lengthscales[at], self.hyper.signal[at], self.hyper.noise[at]),
+            inputs=self.inputs,
+            targets=self.targets[:, at],
+            z=self.z[at],
+            root=self.root[at],
+            alpha=self.alpha[at],
+            white=self.white[at],
+            inverse_diagonal=self.inverse_diagonal[at],
+            inverse=None if self.inverse is None else self.inverse[at],
+            jitter=self.jitter,
+        )
+
     def _blocks(self, queries: Tensor) -> tuple[Tensor, ...]:
         limit = CHUNK if queries.device.type == "cpu" else DEVICE_CHUNK
-        return torch.split(queries, max(16, limit // max(1, len(self) * len(self.alpha))))
+        return torch.split(queries, max(LEAST_ROWS, limit // max(1, len(self) * len(self.alpha))))
 
     def _predict(self, queries: Tensor, loo: bool) -> Marginals:
         k = kernel(scaled(queries, self.hyper.lengthscales), self.z, self.hyper.signal)
-        mean = (k @ self.alpha[..., None])[..., 0]
         if self.inverse is not None:
+            mean = (k @ self.alpha[..., None])[..., 0]
             v = k @ self.inverse
             explained = k.mul_(v).sum(-1)
         else:
             w = triangular_product(k, self.root, transpose=True)
+            mean = (w @ self.white[..., None])[..., 0]
             explained = w.square().sum(-1)
             v = triangular_product(w, self.root) if loo else w
         # Rounding can push the variance of a query at a data point below zero.
@@ -170,8 +197,11 @@ def _assemble(
     hyper: Hyper, inputs: Tensor, targets: Tensor, z: Tensor, root: Tensor, inverse: Tensor | None, jitter: float
 ) -> ExactPosterior:
     """The posterior with what follows from R."""
-    alpha = (root.mT @ (root @ targets.T[..., None]))[..., 0]
-    return ExactPosterior(hyper, inputs, targets, z, root, alpha, 1 / root.square().sum(1), inverse, jitter)
+    white = root @ targets.T[..., None]
+    alpha = (root.mT @ white)[..., 0]
+    return ExactPosterior(
+        hyper, inputs, targets, z, root, alpha, white[..., 0], 1 / root.square().sum(1), inverse, jitter
+    )
 
 
 def _direct(hyper: Hyper, n: int) -> bool:
@@ -184,7 +214,7 @@ def triangular_product(rows: Tensor, lower: Tensor, transpose: bool = False) -> 
     """rows [D, B, n] times a lower triangular matrix [D, n, n] or its transpose, without most of the zeros."""
     n = lower.shape[-1]
     # An accelerator would rather multiply by zeros than start eight products.
-    blocks = 8 if rows.device.type == "cpu" else 2
+    blocks = min(8, max(1, n // 128)) if rows.device.type == "cpu" else 2
     edges = [round(n * i / blocks) for i in range(blocks + 1)]
     parts = []
     for start, end in itertools.pairwise(edges):

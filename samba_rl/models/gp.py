@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from samba_rl.tasks.task import Task
     from samba_rl.types import Transitions
 
+CORRELATED_LIMIT = 12_000
+"""Numbers (points times outputs) that a model with correlated outputs holds: their covariances take a gigabyte."""
 Posterior = ExactPosterior | SparsePosterior | CorrelatedPosterior
 
 
@@ -243,6 +245,11 @@ class GPDynamics:
     def _condition(self, inputs: Tensor, targets: Tensor) -> Posterior:
         """The posterior of the kind that settings and the number of points call for."""
         if isinstance(self._hyper, CorrelatedHyper):
+            if targets.numel() > CORRELATED_LIMIT:
+                raise UserError(
+                    f"a model with correlated outputs holds at most {CORRELATED_LIMIT // targets.shape[1]} points of "
+                    f"{targets.shape[1]} outputs, not {len(inputs)}; use outputs='independent'"
+                )
             return CorrelatedPosterior.condition(inputs, targets, self._hyper)
         assert self._hyper is not None
         if len(inputs) > self.settings.sparse_above:

@@ -2,12 +2,14 @@
 
 import dataclasses
 import math
+import resource
 
 import pytest
 import torch
 from torch import Generator, Tensor
 
 from samba_rl import SafeCartPoleDoublePendulum, SafePendulum, Task, Transitions, UniformPolicy, UserError, rollout
+from samba_rl.models import gp
 from samba_rl.models.gp import GPDynamics, GPSettings, Normaliser
 from samba_rl.models.likelihood import FitSettings
 
@@ -140,6 +142,25 @@ def test_correlated_outputs() -> None:
     change = fresh.x_next - fresh.x
     assert float((1 - (prediction.mean - change).square().mean(0) / change.var(0)).min()) > 0.9
     assert prediction.zeta is not None and float(prediction.zeta.min()) >= 0
+
+
+def test_correlated_outputs_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gp, "CORRELATED_LIMIT", 100)
+    model = GPDynamics(TASK, GPSettings(outputs="correlated", fit=FitSettings(iterations=2, points=20)))
+    with pytest.raises(UserError, match=r"at most 50 points of 2 outputs, not 60; use outputs='independent'"):
+        model.fit(real(60))
+
+
+@pytest.mark.slow
+def test_fifty_thousand_transitions() -> None:
+    model = GPDynamics(TASK)
+    report = model.fit(real(50_000))
+    assert report.points == len(model) == 50_000 and report.kind == "sparse" and report.failed == ()
+    fresh = real(1000, seed=5)
+    prediction = model.predict(TASK.model_inputs(fresh.x, fresh.u), loo=True)
+    change = fresh.x_next - fresh.x
+    assert float((1 - (prediction.mean - change).square().mean(0) / change.var(0)).min()) > 0.999
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < 4 * 2**20  # kibibytes: below 4 GiB
 
 
 def test_six_outputs() -> None:
