@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING, Any
 from samba_rl.registration import register_when_imported
 
 if TYPE_CHECKING:
+    from samba_rl.data import DataSet, Schema
+    from samba_rl.models.gp import GPDynamics, GPSettings
+    from samba_rl.models.world import ModelWorld
     from samba_rl.policies import UniformPolicy
     from samba_rl.rollout import rollout
     from samba_rl.tasks import SafeCartPoleDoublePendulum, SafeFetchReach, SafePendulum, make_task
@@ -20,12 +23,17 @@ __version__ = "0.1.0"
 
 __all__ = [
     "AngleHazard",
+    "DataSet",
+    "GPDynamics",
+    "GPSettings",
     "GymTask",
+    "ModelWorld",
     "Policy",
     "Quantity",
     "SafeCartPoleDoublePendulum",
     "SafeFetchReach",
     "SafePendulum",
+    "Schema",
     "Task",
     "Traces",
     "Transitions",
@@ -37,6 +45,9 @@ __all__ = [
 ]
 
 _HOMES = {
+    "samba_rl.data": ("DataSet", "Schema"),
+    "samba_rl.models.gp": ("GPDynamics", "GPSettings"),
+    "samba_rl.models.world": ("ModelWorld",),
     "samba_rl.policies": ("UniformPolicy",),
     "samba_rl.tasks": ("SafeCartPoleDoublePendulum", "SafeFetchReach", "SafePendulum", "make_task"),
     "samba_rl.tasks.gym": ("GymTask",),

@@ -1,0 +1,36 @@
+"""What the README and the docs show is run as it stands."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+
+def blocks(name: str) -> list[str]:
+    return re.findall(r"```python\n(.*?)```", (ROOT / name).read_text(), flags=re.S)
+
+
+@pytest.mark.parametrize("later", ["docs/model.md", "docs/data.md", "docs/own-system.md"])
+def test_examples_run(later: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The README's blocks one after the other, then those of a page that builds on them."""
+    for package in ("mujoco", "minari", "pyarrow"):
+        pytest.importorskip(package)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "minari"))
+    names: dict[str, Any] = {}
+    for number, block in enumerate(blocks("README.md") + blocks(later)):
+        exec(compile(block, f"block {number}", "exec"), names)
+    assert float(names["traces"].returns.mean()) < 0
+
+
+def test_there_is_something_to_run() -> None:
+    assert len(blocks("README.md")) >= 4 and blocks("docs/model.md") and blocks("docs/data.md")
+
+
+def test_the_pictures_that_are_shown_exist() -> None:
+    for name in ("README.md", "docs/index.md"):
+        for target in re.findall(r"!\[[^\]]*\]\(([^)]+)\)", (ROOT / name).read_text()):
+            assert ((ROOT / name).parent / target).is_file()
