@@ -7,6 +7,7 @@ from samba_rl import UserError
 from samba_rl.exploration import entropy, symmetric_kl, zeta_bootstrap, zeta_loo
 from samba_rl.models.exact import ExactPosterior
 from samba_rl.models.gp import GPDynamics, GPSettings
+from samba_rl.models.likelihood import FitSettings
 from tests.models.test_gp import QUICK, TASK, queries, real
 
 
@@ -74,3 +75,15 @@ def test_new_data_make_new_partitions() -> None:
     lonely.fit(real(1))
     with pytest.raises(UserError, match="has 1 points; a bi-partition needs at least 2"):
         zeta_bootstrap(lonely, queries(3))
+
+
+@pytest.mark.parametrize("kind", ["sparse", "correlated"])
+def test_every_kind_of_model_has_all_three(kind: str) -> None:
+    quick = FitSettings(iterations=5, points=40)
+    settings = GPSettings(fit=quick, sparse_above=15, inducing=12)
+    model = GPDynamics(TASK, GPSettings(fit=quick, outputs="correlated") if kind == "correlated" else settings)
+    assert model.fit(real(40)).kind == kind
+    for zeta in (zeta_loo, zeta_bootstrap):
+        near, away = zeta(model, queries(20)), zeta(model, far())
+        assert float(near.min()) >= 0 and float(near.mean()) > 10 * float(away.abs().max())
+    assert float(entropy(model, far()).min()) > float(entropy(model, queries(20)).max()) - 1e-9

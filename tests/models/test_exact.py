@@ -92,6 +92,21 @@ def test_zeta_loo_is_never_negative_and_vanishes_far_from_the_data() -> None:
     assert torch.allclose(posterior.predict(far).variance, torch.tensor([1.3, 0.6]).double(), atol=1e-6)
 
 
+def test_points_without_covariance_add_nothing() -> None:
+    """The divergence of leaving out i is zero exactly when, given the others, the query has no covariance with it.
+
+    So of two clusters far apart only the near one counts: the mean over both is its mean, diluted.
+    """
+    x, y = data(10)
+    far_x, far_y = data(30, seed=1)
+    near = ExactPosterior.condition(x, y, hyper())
+    both = ExactPosterior.condition(torch.cat([x, far_x + 100]), torch.cat([y, far_y]), hyper())
+    queries, _ = data(20, seed=2)
+    alone, diluted = near.predict(queries, loo=True).zeta, both.predict(queries, loo=True).zeta
+    assert alone is not None and diluted is not None
+    assert torch.allclose(diluted, alone * 10 / 40, rtol=1e-10, atol=0)
+
+
 def test_chunks_give_what_the_whole_gives(monkeypatch: pytest.MonkeyPatch) -> None:
     x, y = data(30)
     queries, _ = data(101, seed=4)
