@@ -22,8 +22,8 @@ from typing import final
 import torch
 from torch import Tensor
 
-from samba_rl.models.exact import CHUNK, DEVICE_CHUNK, Marginals
 from samba_rl.models.likelihood import factorise, kernel, scaled
+from samba_rl.models.marginals import Marginals, chunk_rows, in_chunks, remaining_variance
 
 
 @dataclass(frozen=True)
@@ -145,22 +145,15 @@ class CorrelatedPosterior:
 
     def predict(self, queries: Tensor, loo: bool = False) -> Marginals:
         """Mean, variance and, if asked for, ζ_LOO at queries [B, ni], with bounded memory."""
-        limit = CHUNK if queries.device.type == "cpu" else DEVICE_CHUNK
-        count = max(16, limit // max(1, len(self.alpha) * len(self.hyper.noise)))
-        parts = [self._predict(block, loo) for block in torch.split(queries, count)]
-        if len(parts) == 1:
-            return parts[0]
-        mean, variance, zeta = zip(*parts, strict=True)
-        return Marginals(torch.cat(mean), torch.cat(variance), torch.cat(zeta) if loo else None)
+        rows = chunk_rows(len(self.alpha) * len(self.hyper.noise), queries)
+        return in_chunks(self._predict, queries, loo, rows)
 
     def _predict(self, queries: Tensor, loo: bool) -> Marginals:
         c = _covariance(scaled(queries, self.hyper.lengthscales), self.z, self.hyper.mixing)
         v = c @ self.inverse
         mean = c @ self.alpha
         explained = c.mul_(v).sum(-1)
-        # Rounding can push the variance of a query at a data point below zero.
-        floor = 16 * torch.finfo(queries.dtype).eps
-        variance = (self.hyper.prior[:, None] - explained).clamp_(min=floor)
+        variance = remaining_variance(self.hyper.prior, explained)
         return Marginals(mean.T, variance.T, self._loo(v, variance) if loo else None)
 
     def _loo(self, v: Tensor, variance: Tensor) -> Tensor:

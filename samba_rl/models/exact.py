@@ -11,30 +11,16 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
-from typing import NamedTuple, final
+from typing import final
 
 import torch
 from torch import Tensor
 
 from samba_rl.models.likelihood import Hyper, factorise, kernel, scaled
+from samba_rl.models.marginals import Marginals, chunk_rows, in_chunks, remaining_variance
 
-CHUNK = 1_000_000
-"""Numbers in the covariance block of one chunk of queries on a CPU: a few megabytes, so that it stays in the cache."""
 LEAST_ROWS = 128
 """Queries in a chunk at least: with fewer, products would wait for the memory that holds the inverse."""
-DEVICE_CHUNK = 400_000_000
-"""The same on an accelerator, where it only bounds the memory."""
-
-
-class Marginals(NamedTuple):
-    """What a posterior says of B queries, in normalised units."""
-
-    mean: Tensor
-    """[B, D]"""
-    variance: Tensor
-    """Of the function itself, without noise [B, D]."""
-    zeta: Tensor | None
-    """ζ_LOO, summed over outputs [B]; None where it was not asked for."""
 
 
 @final
@@ -140,11 +126,8 @@ class ExactPosterior:
             each = [self._output(i).predict(queries, loo) for i in range(len(self.alpha))]
             means, variances, zetas = zip(*each, strict=True)
             return Marginals(torch.cat(means, dim=1), torch.cat(variances, dim=1), sum(zetas) if loo else None)
-        parts = [self._predict(block, loo) for block in self._blocks(queries)]
-        if len(parts) == 1:
-            return parts[0]
-        mean, variance, zeta = zip(*parts, strict=True)
-        return Marginals(torch.cat(mean), torch.cat(variance), torch.cat(zeta) if loo else None)
+        rows = chunk_rows(self.alpha.numel(), queries, LEAST_ROWS)
+        return in_chunks(self._predict, queries, loo, rows)
 
     def _output(self, index: int) -> ExactPosterior:
         """One of the outputs alone; its tensors are views."""
@@ -162,10 +145,6 @@ class ExactPosterior:
             jitter=self.jitter,
         )
 
-    def _blocks(self, queries: Tensor) -> tuple[Tensor, ...]:
-        limit = CHUNK if queries.device.type == "cpu" else DEVICE_CHUNK
-        return torch.split(queries, max(LEAST_ROWS, limit // max(1, len(self) * len(self.alpha))))
-
     def _predict(self, queries: Tensor, loo: bool) -> Marginals:
         k = kernel(scaled(queries, self.hyper.lengthscales), self.z, self.hyper.signal)
         if self.inverse is not None:
@@ -177,8 +156,7 @@ class ExactPosterior:
             mean = (w @ self.white[..., None])[..., 0]
             explained = w.square().sum(-1)
             v = triangular_product(w, self.root) if loo else w
-        # Rounding can push the variance of a query at a data point below zero.
-        variance = (self.hyper.signal[:, None] - explained).clamp_(min=_floor(self.hyper.signal))
+        variance = remaining_variance(self.hyper.signal, explained)
         zeta = self._loo(v, variance) if loo else None
         return Marginals(mean.T, variance.T, zeta)
 
@@ -223,8 +201,3 @@ def triangular_product(rows: Tensor, lower: Tensor, transpose: bool = False) -> 
         else:
             parts.append(rows[..., start:] @ lower[:, start:, start:end])
     return torch.cat(parts, dim=-1)
-
-
-def _floor(signal: Tensor) -> float:
-    """The least variance that is told from zero."""
-    return float(16 * torch.finfo(signal.dtype).eps)

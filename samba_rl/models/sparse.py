@@ -13,15 +13,15 @@ Sherman-Morrison formula gives S⁽ⁱ⁾ = S + Sφᵢφᵢᵀ S / (σ² (1 - h�
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import final
 
 import torch
 from torch import Tensor
 
-from samba_rl.models.exact import ExactPosterior, Marginals
+from samba_rl.models.exact import ExactPosterior
 from samba_rl.models.likelihood import Hyper, factorise, kernel, scaled
+from samba_rl.models.marginals import Marginals, chunk_rows, in_chunks, remaining_variance
 from samba_rl.types import UserError
 
 CANDIDATES = 5000
@@ -30,10 +30,6 @@ LEAVE_OUT = 2000
 """ζ_LOO is a mean over at most this many points left out, evenly spread over the data."""
 NEGLIGIBLE = 1e-6
 """An output takes no more inducing inputs once no candidate's conditional variance exceeds this share of its noise."""
-CHUNK = 1_000_000
-"""Numbers in one block of covariances on a CPU: a few megabytes, so that it stays in the cache."""
-DEVICE_CHUNK = 50_000_000
-"""The same on an accelerator, where it only bounds the memory."""
 
 
 @final
@@ -76,7 +72,7 @@ class Statistics:
     def add(self, inputs: Tensor, targets: Tensor) -> Statistics:
         """With m more points [m, ni] and [m, D] in O(mM²), and with memory that does not grow with m."""
         gram, projection = self.gram.clone(), self.projection.clone()
-        size = _block(self.used.numel(), inputs)
+        size = chunk_rows(self.used.numel(), inputs)
         for block, values in zip(torch.split(inputs, size), torch.split(targets, size), strict=True):
             phi = self.features(block)
             gram.baddbmm_(phi, phi.mT)
@@ -180,15 +176,9 @@ class SparsePosterior:
 
         ζ_LOO is the mean over at most `leave_out` evenly spread points left out, since all of n would cost B x n.
         """
-        parts = [self._predict(block, loo) for block in self._blocks(queries, loo)]
-        if len(parts) == 1:
-            return parts[0]
-        mean, variance, zeta = zip(*parts, strict=True)
-        return Marginals(torch.cat(mean), torch.cat(variance), torch.cat(zeta) if loo else None)
-
-    def _blocks(self, queries: Tensor, loo: bool) -> Iterator[Tensor]:
         outputs, inducing, left = self.leverage.shape
-        return iter(torch.split(queries, _block(outputs * max(inducing, left if loo else 0), queries)))
+        rows = chunk_rows(outputs * max(inducing, left if loo else 0), queries)
+        return in_chunks(self._predict, queries, loo, rows)
 
     def _predict(self, queries: Tensor, loo: bool) -> Marginals:
         signal = self.hyper.signal
@@ -196,8 +186,7 @@ class SparsePosterior:
         u = k @ self.root
         mean = (u @ self.weights[..., None])[..., 0]
         explained = u.square().sum(-1)
-        # Rounding can push the variance of a query amid many points below zero.
-        variance = (signal[:, None] - explained).clamp_(min=16 * torch.finfo(signal.dtype).eps)
+        variance = remaining_variance(signal, explained)
         zeta = self._loo(u, variance) if loo else None
         return Marginals(mean.T, variance.T, zeta)
 
@@ -318,11 +307,6 @@ def accuracy(sparse: SparsePosterior, exact: ExactPosterior, queries: Tensor) ->
 def _spread(n: int, count: int, like: Tensor) -> Tensor:
     """Indices of at most `count` points evenly spread over n."""
     return torch.linspace(0, n - 1, min(n, count), dtype=torch.float64, device=like.device).round().long()
-
-
-def _block(width: int, like: Tensor) -> int:
-    """Points in a block whose covariances take `width` numbers each."""
-    return max(16, (CHUNK if like.device.type == "cpu" else DEVICE_CHUNK) // max(1, width))
 
 
 def _check(inputs: Tensor, targets: Tensor) -> None:

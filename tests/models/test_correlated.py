@@ -17,11 +17,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from samba_rl.models import correlated, correlated_fit
+from samba_rl.models import correlated, correlated_fit, marginals
 from samba_rl.models.correlated import CorrelatedHyper, CorrelatedPosterior
 from samba_rl.models.correlated_fit import default_correlated_hyper, fit_correlated
-from samba_rl.models.exact import ExactPosterior, Marginals
+from samba_rl.models.exact import ExactPosterior
 from samba_rl.models.likelihood import FitSettings, Hyper, default_hyper, fit_hyper
+from samba_rl.models.marginals import Marginals
 from samba_rl.types import UserError
 
 with warnings.catch_warnings():
@@ -182,7 +183,7 @@ def test_chunks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
         seen.append(len(block))
         return plain(self, block, loo)
 
-    monkeypatch.setattr(correlated, "CHUNK", 17 * 6 * D * D)
+    monkeypatch.setattr(marginals, "CHUNK", 17 * 6 * D * D)
     monkeypatch.setattr(CorrelatedPosterior, "_predict", spy)
     parts = posterior.predict(queries, loo=True)
     assert seen == [17, 17, 6]

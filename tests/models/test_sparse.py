@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from samba_rl.models import sparse
+from samba_rl.models import marginals
 from samba_rl.models.exact import ExactPosterior
 from samba_rl.models.likelihood import Hyper, scaled
 from samba_rl.models.sparse import SparsePosterior, accuracy, choose
@@ -304,7 +304,7 @@ def test_chunks_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
     inputs, targets = data(200)
     whole = SparsePosterior.condition(inputs, targets, HYPER, 20)
     truth = whole.predict(queries(50), loo=True)
-    monkeypatch.setattr(sparse, "CHUNK", 1)
+    monkeypatch.setattr(marginals, "CHUNK", 1)
     found = SparsePosterior.condition(inputs, targets, HYPER, 20).predict(queries(50), loo=True)
     close(found.mean, truth.mean, 1e-10)
     close(found.variance, truth.variance, 1e-10)
