@@ -156,23 +156,26 @@ class GPDynamics:
         """Learn from all these transitions: normalise, fit hyper-parameters (from the last ones on), condition."""
         begin = time.perf_counter()
         raw_inputs, raw_targets = self._columns(transitions)
-        self._inputs, self._targets = Normaliser.of(raw_inputs), Normaliser.of(raw_targets)
-        inputs, targets = self._inputs(raw_inputs), self._targets(raw_targets)
-        likelihood, evaluations, failed = self._fit_hyper(inputs, targets)
-        self._set(self._condition(inputs, targets))
+        of_inputs, of_targets = Normaliser.of(raw_inputs), Normaliser.of(raw_targets)
+        inputs, targets = of_inputs(raw_inputs), of_targets(raw_targets)
+        hyper, likelihood, evaluations, failed = self._fit_hyper(inputs, targets)
+        posterior = self._condition(inputs, targets, hyper)
+        # Only now, when nothing more can go wrong: a fit that fails leaves the model as it was.
+        self._hyper, self._inputs, self._targets = hyper, of_inputs, of_targets
+        self._set(posterior)
         self.report = self._judge(time.perf_counter() - begin, likelihood, evaluations, failed)
         return self.report
 
     def add(self, transitions: Transitions) -> None:
         """Take in more transitions without fitting hyper-parameters or normalisation anew, in O(n²m)."""
+        old = self.posterior
         raw_inputs, raw_targets = self._columns(transitions)
         inputs, targets = self._inputs(raw_inputs), self._targets(raw_targets)
-        grown = len(self) + len(inputs)
-        if isinstance(self.posterior, ExactPosterior) and grown > self.settings.sparse_above:
-            old = self.posterior
-            self._set(self._condition(torch.cat([old.inputs, inputs]), torch.cat([old.targets, targets])))
+        if self._kind(len(old) + len(inputs), targets.shape[1]) is type(old):
+            self._set(old.extend(inputs, targets))
         else:
-            self._set(self.posterior.extend(inputs, targets))
+            everything = torch.cat([old.inputs, inputs]), torch.cat([old.targets, targets])
+            self._set(self._condition(*everything, self._hyper))
 
     def predict(self, queries: Tensor, loo: bool = False) -> Prediction:
         """Mean and variance of the change of state, and ζ_LOO if asked for, at raw model inputs [B, ni]: one pass."""
@@ -191,8 +194,8 @@ class GPDynamics:
             for _ in range(count):
                 order = torch.randperm(len(inputs), generator=generator).to(inputs.device)
                 halves = order[: len(order) // 2], order[len(order) // 2 :]
-                first, second = (self._condition(inputs[half], targets[half]).cast(self.dtype) for half in halves)
-                pairs.append((first, second))
+                first, second = (self._condition(inputs[half], targets[half], self._hyper) for half in halves)
+                pairs.append((first.cast(self.dtype), second.cast(self.dtype)))
             self._splits[count, seed] = pairs
         return self._splits[count, seed]
 
@@ -227,34 +230,41 @@ class GPDynamics:
                 )
         return inputs, targets
 
-    def _fit_hyper(self, inputs: Tensor, targets: Tensor) -> tuple[tuple[float, ...], int, tuple[str, ...]]:
-        """Set the hyper-parameters; likelihood, evaluations, failures."""
+    def _fit_hyper(
+        self, inputs: Tensor, targets: Tensor
+    ) -> tuple[Hyper | CorrelatedHyper, tuple[float, ...], int, tuple[str, ...]]:
+        """Hyper-parameters, likelihood, evaluations, failures."""
         if self.settings.outputs == "correlated":
             # Here, because it brings in GPyTorch, which independent outputs do without.
             from samba_rl.models.correlated_fit import fit_correlated
 
             start = self._hyper if isinstance(self._hyper, CorrelatedHyper) else None
             joint = fit_correlated(inputs, targets, start, self.settings.fit, self.settings.latent)
-            self._hyper = joint.hyper
-            return (joint.likelihood,), 0, (joint.failed,) if joint.failed else ()
+            return joint.hyper, (joint.likelihood,), 0, (joint.failed,) if joint.failed else ()
         first = self._hyper if isinstance(self._hyper, Hyper) else default_hyper(inputs.shape[1], targets.shape[1])
         result = fit_hyper(inputs, targets, first, self.settings.fit)
-        self._hyper = result.hyper
-        return result.likelihood, result.evaluations, result.failed
+        return result.hyper, result.likelihood, result.evaluations, result.failed
 
-    def _condition(self, inputs: Tensor, targets: Tensor) -> Posterior:
-        """The posterior of the kind that settings and the number of points call for."""
-        if isinstance(self._hyper, CorrelatedHyper):
-            if targets.numel() > CORRELATED_LIMIT:
-                raise UserError(
-                    f"a model with correlated outputs holds at most {CORRELATED_LIMIT // targets.shape[1]} points of "
-                    f"{targets.shape[1]} outputs, not {len(inputs)}; use outputs='independent'"
-                )
-            return CorrelatedPosterior.condition(inputs, targets, self._hyper)
-        assert self._hyper is not None
-        if len(inputs) > self.settings.sparse_above:
-            return SparsePosterior.condition(inputs, targets, self._hyper, self.settings.inducing)
-        return ExactPosterior.condition(inputs, targets, self._hyper)
+    def _kind(self, points: int, outputs: int) -> type[Posterior]:
+        """The kind of posterior that the settings and the number of points call for."""
+        if self.settings.outputs == "independent":
+            return SparsePosterior if points > self.settings.sparse_above else ExactPosterior
+        if points * outputs > CORRELATED_LIMIT:
+            raise UserError(
+                f"a model with correlated outputs holds at most {CORRELATED_LIMIT // outputs} points of {outputs} "
+                f"outputs, not {points}; use outputs='independent'"
+            )
+        return CorrelatedPosterior
+
+    def _condition(self, inputs: Tensor, targets: Tensor, hyper: Hyper | CorrelatedHyper | None) -> Posterior:
+        """The posterior given normalised inputs [n, ni] and targets [n, D]."""
+        kind = self._kind(*targets.shape)
+        if isinstance(hyper, CorrelatedHyper):
+            return CorrelatedPosterior.condition(inputs, targets, hyper)
+        assert hyper is not None
+        if kind is SparsePosterior:
+            return SparsePosterior.condition(inputs, targets, hyper, self.settings.inducing)
+        return ExactPosterior.condition(inputs, targets, hyper)
 
     def _set(self, posterior: Posterior) -> None:
         self._posterior = posterior

@@ -115,6 +115,8 @@ def test_numbers_that_are_not_finite_are_refused() -> None:
         model.fit(take(data, slice(0, 0)))
     with pytest.raises(UserError, match="has no data yet; call fit"):
         GPDynamics(TASK).predict(queries(2))
+    with pytest.raises(UserError, match="has no data yet; call fit"):
+        GPDynamics(TASK).add(real(2))
 
 
 def test_many_points_bring_in_the_inducing_point_model() -> None:
@@ -147,8 +149,13 @@ def test_correlated_outputs() -> None:
 def test_correlated_outputs_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gp, "CORRELATED_LIMIT", 100)
     model = GPDynamics(TASK, GPSettings(outputs="correlated", fit=FitSettings(iterations=2, points=20)))
-    with pytest.raises(UserError, match=r"at most 50 points of 2 outputs, not 60; use outputs='independent'"):
-        model.fit(real(60))
+    model.fit(real(45))
+    before = model.predict(queries(5)).mean
+    for attempt in (lambda: model.fit(real(60)), lambda: model.add(real(15, seed=3))):
+        with pytest.raises(UserError, match=r"at most 50 points of 2 outputs, not 60; use outputs='independent'"):
+            attempt()
+        # What failed has changed nothing.
+        assert len(model) == 45 and torch.equal(before, model.predict(queries(5)).mean)
 
 
 @pytest.mark.slow
