@@ -99,10 +99,11 @@ class FitReport:
     """Share of targets inside their leave-one-out 50 % interval, by output."""
     coverage95: tuple[float, ...]
     precision_error: float
-    """Largest error of a predictive standard deviation (with noise) that the precision causes, as a share."""
+    """Largest error, at up to 64 of the points, of a predictive standard deviation (with noise) that the precision
+    causes, as a share."""
     sparse_error: float
-    """Root-mean-square error of the inducing-point mean against the exact one, in predictive standard deviations (NaN:
-    the model is exact)."""
+    """Root-mean-square error of an inducing-point mean against the exact one, in predictive standard deviations, both
+    on at most 2000 evenly spread points, as many as an exact model can be had for (NaN: the model is exact)."""
 
     def describe(self) -> str:
         """In words, on a few lines."""
@@ -116,7 +117,10 @@ class FitReport:
             f"standard deviations off by at most {self.precision_error:.1e} of themselves through the precision",
         ]
         if math.isfinite(self.sparse_error):
-            lines.append(f"inducing points: mean off by {self.sparse_error:.3f} predictive standard deviations (rms)")
+            lines.append(
+                f"inducing points: mean off by {self.sparse_error:.3f} predictive standard deviations (rms) from an "
+                "exact model, on a part of the points"
+            )
         return "\n".join(lines + [f"KEPT the last good hyper-parameters: {problem}" for problem in self.failed])
 
 

@@ -105,6 +105,8 @@ class SparsePosterior:
     """u ↦ gᵢ σ/√(1 - hᵢ), whose square is the growth of the variance without point i: [D, M, l] for l points."""
     surprise: Tensor
     """1 + eᵢ²/(σ² (1 - hᵢ)): the growth and the squared shift of the mean, together, by the growth [D, l]."""
+    scores: Tensor
+    """(yᵢ - μ⁽ⁱ⁾) in standard deviations of that prediction with noise [D, l]."""
     statistics: Statistics
     leave_out: int
     """Points left out for ζ_LOO at most."""
@@ -165,11 +167,8 @@ class SparsePosterior:
         return _narrow(self, dtype)
 
     def loo_scores(self) -> Tensor:
-        """How far each left-out target [l, D] lies from what the others predict of it, in deviations, unsigned.
-
-        The prior variance that the inducing inputs miss is not counted, so the scores err on the large side.
-        """
-        return (self.surprise - 1).sqrt().T
+        """How far each left-out target [l, D] lies from what the others predict of it, in predictive deviations."""
+        return self.scores.T
 
     def predict(self, queries: Tensor, loo: bool = False) -> Marginals:
         """Mean, variance and, if asked for, ζ_LOO at queries [B, ni], with bounded memory.
@@ -216,6 +215,9 @@ def _posterior(inputs: Tensor, targets: Tensor, statistics: Statistics, leave_ou
     remainder = (1 - (phi * influence).sum(1)).clamp(min=16 * torch.finfo(phi.dtype).eps)
     error = targets[left].T.double() - (phi.mT @ coefficients)[..., 0]
     influence *= (noise / remainder[:, None]).sqrt()
+    # Without point i: what its noise and the weights leave open, and what the inducing inputs miss of the prior.
+    missed = (s.hyper.signal[:, None] - phi.square().sum(1)).clamp(min=0)
+    open_variance = s.hyper.noise[:, None] / remainder + missed
     posterior = SparsePosterior(
         hyper=s.hyper,
         inputs=inputs,
@@ -225,6 +227,7 @@ def _posterior(inputs: Tensor, targets: Tensor, statistics: Statistics, leave_ou
         weights=torch.linalg.solve_triangular(half, coefficients, upper=False)[..., 0],
         leverage=torch.linalg.solve_triangular(half, influence, upper=False),
         surprise=1 + error.square() / (s.hyper.noise[:, None] * remainder),
+        scores=error / remainder / open_variance.sqrt(),
         statistics=statistics,
         leave_out=leave_out,
         jitter=s.jitter,
@@ -245,6 +248,7 @@ def _narrow(posterior: SparsePosterior, dtype: torch.dtype) -> SparsePosterior:
         weights=p.weights.to(dtype),
         leverage=p.leverage.to(dtype),
         surprise=p.surprise.to(dtype),
+        scores=p.scores.to(dtype),
     )
 
 
