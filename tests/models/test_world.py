@@ -9,6 +9,7 @@ from torch import Generator, Tensor
 from samba_rl import UniformPolicy, UserError, rollout
 from samba_rl.exploration import entropy
 from samba_rl.models.gp import GPDynamics, GPSettings
+from samba_rl.models.likelihood import FitSettings
 from samba_rl.models.world import Functions, ModelWorld
 from tests.models.test_gp import QUICK, TASK, queries, real
 
@@ -57,13 +58,16 @@ def test_marginals_are_sampled_with_the_models_moments(model: GPDynamics) -> Non
     assert torch.allclose((silent.step(x, u).x - x).std(0), expected.variance[0].sqrt(), rtol=0.03)
 
 
-def test_functions_have_the_posteriors_moments() -> None:
+@pytest.mark.parametrize("noise", [(1e-6, 1.0), (0.3, 1.0)])
+def test_functions_have_the_posteriors_moments(noise: tuple[float, float]) -> None:
     """Many functions at one place, near and away from the data: mean and variance are the posterior's."""
-    model = GPDynamics(TASK, GPSettings(fit=QUICK))
+    model = GPDynamics(TASK, GPSettings(fit=FitSettings(noise_bounds=noise)))
     model.fit(real(25))
     n = 4000
     functions = Functions.draw(model, n, 2048, seeded(2))
-    for query in (queries(3)[:1], queries(3)[2:] + 3.0):
+    data = real(25)
+    at_data = TASK.model_inputs(data.x, data.u)[10:11]
+    for query in (at_data, queries(3)[:1], queries(3)[2:] + 3.0):
         values = functions(query.expand(n, -1))
         expected = model.predict(query)
         deviation = expected.variance[0].sqrt()

@@ -71,7 +71,7 @@ class Drift(gymnasium.Env[Any, Any]):
             return observation, reward, done, info
         if self.fault == "six":
             return observation, reward, danger, done, False, info
-        return observation, reward, done, False, info
+        return observation, reward, done, self.fault == "cut off" and abs(self.x[0]) > 1, info
 
 
 class Goal(gymnasium.Env[Any, Any]):

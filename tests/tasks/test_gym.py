@@ -152,6 +152,16 @@ def test_starts_are_the_environments_and_repeat() -> None:
     assert bool((first[:, 1] == 0).all())
 
 
+def test_an_episode_that_the_environment_cuts_off_is_over_but_not_terminated() -> None:
+    task = GymTask(lambda: Drift("cut off"), horizon=12)
+    traces = rollout(task.world(workers=0), lambda o, g: torch.full((len(o), 1), 0.5), 3, generator=seeded())
+    lengths = traces.active.sum(1)
+    assert int(lengths.max()) < 5 and not bool(traces.terminated.any())
+    for i, length in enumerate(lengths.tolist()):
+        assert float(traces.x[i, length, 0]) > 1 >= float(traces.x[i, length - 1, 0])
+        assert torch.equal(traces.x[i, length:], traces.x[i, length].expand(13 - length, 2))
+
+
 def test_a_done_function_ends_episodes() -> None:
     task = GymTask("OwnDrift-v0", done=lambda x: x[..., 0] > 1)
     traces = rollout(task.world(workers=0), lambda o, g: torch.full((len(o), 1), 0.5), 3, generator=seeded())
