@@ -22,19 +22,21 @@ def rollout(world: World, policy: Policy, n: int, horizon: int | None = None, *,
     terminated = torch.zeros_like(active)
     states, rows, zetas = [x], [], []
     for t in range(steps):
-        wanted = policy(task.observe(x), generator)
+        observation = task.observe(x)
+        wanted = policy(observation, generator)
         u = task.admit(wanted, n)
         step = world.step(x, u, active)
         x = torch.where(active[:, None], step.x, x)
         cost, safety, violation = step.charges
         rows.append(
             (
+                observation,
                 u,
                 cost.where(active, 0.0),
                 safety.where(active[:, None], 0.0),
                 violation & active[:, None],
                 active,
-                (u != wanted).any(-1) & active,
+                wanted,
             )
         )
         states.append(x)
@@ -44,8 +46,9 @@ def rollout(world: World, policy: Policy, n: int, horizon: int | None = None, *,
         ended = step.terminated | task.done(x, recent)
         terminated = terminated | (active & ended)
         active = active & ~(ended | step.truncated)
-    u_, cost_, safety_, violation_, active_, clipped_ = (
+    observation_, u_, cost_, safety_, violation_, active_, wanted_ = (
         torch.stack(column, dim=1) for column in zip(*rows, strict=True)
     )
     zeta = torch.stack(zetas, dim=1) if zetas else None
-    return Traces(torch.stack(states, dim=1), u_, cost_, safety_, violation_, active_, terminated, clipped_, zeta)
+    states_ = torch.stack(states, dim=1)
+    return Traces(states_, observation_, u_, cost_, safety_, violation_, active_, terminated, wanted_, zeta)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -69,6 +69,8 @@ class Traces:
 
     x: Tensor
     """States [B, T + 1, nx]."""
+    observation: Tensor
+    """What the policy saw before each step [B, T, no]."""
     u: Tensor
     """Actions as they were applied, inside the bounds [B, T, nu]."""
     cost: Tensor
@@ -81,8 +83,8 @@ class Traces:
     """Whether the step took place [B, T] (bool)."""
     terminated: Tensor
     """Whether the system ended the episode itself, as opposed to time running out [B] (bool)."""
-    clipped: Tensor
-    """Whether the policy had asked for an action outside the bounds [B, T] (bool)."""
+    wanted: Tensor
+    """Actions as the policy asked for them [B, T, nu]; those outside the bounds were clipped."""
     zeta: Tensor | None = None
     """How much each step would teach, for imagined trajectories on which that was asked for [B, T]."""
 
@@ -90,6 +92,11 @@ class Traces:
     def steps(self) -> int:
         """How many steps took place, over all trajectories."""
         return int(self.active.sum())
+
+    @property
+    def clipped(self) -> Tensor:
+        """Whether the policy had asked for an action outside the bounds [B, T] (bool)."""
+        return (self.u != self.wanted).any(-1) & self.active
 
     @property
     def returns(self) -> Tensor:
@@ -100,6 +107,17 @@ class Traces:
     def safety_costs(self) -> Tensor:
         """Safety cost of each trajectory, by constraint [B, m]."""
         return self.safety.sum(1)
+
+    @staticmethod
+    def joined(parts: Sequence[Traces]) -> Traces:
+        """Trajectories of the same length, one batch after the other."""
+        import torch
+
+        def cat(name: str) -> Tensor:
+            return torch.cat([getattr(one, name) for one in parts])
+
+        zeta = None if any(one.zeta is None for one in parts) else cat("zeta")
+        return Traces(**{part.name: cat(part.name) for part in fields(Traces) if part.name != "zeta"}, zeta=zeta)
 
     def transitions(self, first_episode: int = 0) -> Transitions:
         """The steps that took place, episode after episode; the first trajectory is episode `first_episode`."""

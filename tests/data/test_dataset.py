@@ -56,13 +56,14 @@ def test_traces_are_numbered_on() -> None:
     active = torch.tensor([[True] * 4, [True, True, False, False], [True] * 4])
     traces = Traces(
         x=x,
+        observation=x[:, :-1],
         u=torch.ones(3, 4, 1),
         cost=torch.ones(3, 4),
         safety=torch.zeros(3, 4, 2),
         violation=torch.zeros(3, 4, 2, dtype=torch.bool),
         active=active,
         terminated=torch.tensor([False, True, False]),
-        clipped=torch.zeros(3, 4, dtype=torch.bool),
+        wanted=torch.ones(3, 4, 1),
     )
     data = full({7: 2, 3: 1}).append(traces).append(traces)
     assert data.episodes == 8 and len(data) == 3 + 2 * 10

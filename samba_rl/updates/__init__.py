@@ -1,0 +1,1 @@
+"""How a policy is improved: the only rooms that write its parameters."""
