@@ -187,6 +187,14 @@ class GPDynamics:
         mean, variance, zeta = self._rollout_posterior.predict(normalised, loo)
         return Prediction(self.denormalised(mean), variance * self.target_scale.square(), zeta)
 
+    def surprise(self, transitions: Transitions) -> float:
+        """How far transitions that the model has not seen lie from its predictions: root mean square, in predictive
+        standard deviations with noise. 1 is calibrated, above is overconfident."""
+        inputs, targets = self._columns(transitions)
+        mean, variance, _ = self.predict(inputs)
+        scores = (targets - mean.double()).square() / (variance + self.noise).double()
+        return math.sqrt(float(scores.mean()))
+
     def bipartitions(self, count: int, seed: int) -> list[tuple[Posterior, Posterior]]:
         """`count` random splits of the data in halves, each half with a posterior; kept until the data change."""
         if len(self) < 2:

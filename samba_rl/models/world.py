@@ -39,13 +39,18 @@ class ModelWorld:
         zeta: Zeta = None,
         noise: bool = True,
         features: int = 1024,
+        starts: Tensor | None = None,
     ) -> None:
-        """`noise` adds the model's noise to every step; `features` is the number of random features of a function."""
+        """`noise` adds the model's noise to every step; `features` is the number of random features of a function.
+
+        Episodes begin in one of the states `starts` [k, nx], drawn with replacement; None: where the task starts.
+        """
         self._model = model
         self._draw = draw
         self._zeta = zeta
         self._noise = noise
         self._features = features
+        self._starts = starts
         self._generator: Generator | None = None
         self._functions: Functions | None = None
 
@@ -61,7 +66,12 @@ class ModelWorld:
         self._generator = generator
         if self._draw == "functions":
             self._functions = Functions.draw(self._model, n, self._features, generator)
-        return self.task.start(n, generator, dtype=self._model.dtype) if x is None else x
+        if x is not None:
+            return x
+        if self._starts is None:
+            return self.task.start(n, generator, dtype=self._model.dtype)
+        chosen = torch.randint(len(self._starts), (n,), generator=generator, device=self._starts.device)
+        return self._starts[chosen].to(self._model.dtype)
 
     def step(self, x: Tensor, u: Tensor, active: Tensor | None = None) -> Step:
         """Imagine one step of every episode."""

@@ -84,6 +84,8 @@ class GymTask(Task):
             horizon=steps,
             dt=seconds,
             cost_of=cost_of,
+            parallel=not isinstance(env, gymnasium.Env),
+            pure_start=False,
             known_dynamics=False,
         )
         own = {

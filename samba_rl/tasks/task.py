@@ -105,6 +105,11 @@ class Task(ABC):
     """Whether `cost` is charged for the state that a step leaves or the one that it reaches."""
     done_window: int = 0
     """How many of the latest costs `done` wants to see."""
+    parallel: bool = True
+    """Whether many episodes can run at once; a rig runs one after the other."""
+    pure_start: bool = True
+    """Whether `start` only draws numbers. Otherwise it moves a real or simulated system, and imagined episodes begin
+    where real ones did."""
     known_dynamics: bool = True
     """Whether `step` knows the equations of motion; otherwise the system runs in `world()` alone."""
 
@@ -223,6 +228,16 @@ class Task(ABC):
     def violation(self, x: Tensor, u: Tensor | None = None) -> Tensor:
         """Whether states [B, nx] are unsafe, by constraint: [B, m] (bool)."""
         return self._violation(x, u, self.safety(x, u))
+
+    @final
+    def observation_scale(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Centre and scale [no] of the observations: of their ranges where those are finite, else of states [N, nx]."""
+        observed = self.observe(x)
+        centre, scale = observed.mean(0), observed.std(0, correction=0)
+        for i, quantity in enumerate(self.observations):
+            if math.isfinite(quantity.low) and math.isfinite(quantity.high):
+                centre[i], scale[i] = (quantity.low + quantity.high) / 2, (quantity.high - quantity.low) / 2
+        return centre, torch.where(scale > 1e-9, scale, torch.ones_like(scale))
 
     @final
     def charge(self, x: Tensor, u: Tensor, x_next: Tensor) -> Charges:

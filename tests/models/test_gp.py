@@ -84,6 +84,49 @@ def test_a_second_fit_starts_from_the_first() -> None:
     assert warm.evaluations < cold.evaluations
 
 
+def test_surprise_is_the_distance_from_what_was_predicted_in_its_standard_deviations() -> None:
+    model = GPDynamics(TASK, GPSettings(fit=QUICK))
+    with pytest.raises(UserError, match="has no data yet"):
+        model.surprise(real(5))
+    model.fit(real(60))
+    fresh = real(4, seed=5)
+    mean, variance, _ = model.predict(TASK.model_inputs(fresh.x, fresh.u))
+    scores = [
+        (float(fresh.x_next[i, d] - fresh.x[i, d]) - float(mean[i, d])) ** 2
+        / (float(variance[i, d]) + float(model.noise[d]))
+        for i in range(4)
+        for d in range(2)
+    ]
+    assert model.surprise(fresh) == pytest.approx(math.sqrt(sum(scores) / 8))
+    assert len(model) == 60  # it has learned nothing by it
+
+
+def test_surprise_by_hand() -> None:
+    model = GPDynamics(TASK, GPSettings(fit=QUICK))
+    model.fit(real(60))
+    fresh = real(4, seed=5)
+    mean, variance, _ = model.predict(TASK.model_inputs(fresh.x, fresh.u))
+    deviation = (variance + model.noise).sqrt()
+
+    def off_by(deviations: list[list[float]]) -> float:
+        to = fresh.x + mean + torch.tensor(deviations, dtype=torch.float64) * deviation
+        return model.surprise(dataclasses.replace(fresh, x_next=to))
+
+    assert off_by([[0.0, 0.0]]) == pytest.approx(0, abs=1e-6)
+    assert off_by([[1.0, -1.0]]) == pytest.approx(1, rel=1e-6)
+    assert off_by([[-3.0, 3.0]]) == pytest.approx(3, rel=1e-6)
+    # Every row and every dimension counts the same.
+    assert off_by([[4.0, 0.0]]) == pytest.approx(math.sqrt(8), rel=1e-6)
+    assert off_by([[0.0, 0.0], [0.0, 4.0], [0.0, 0.0], [0.0, 0.0]]) == pytest.approx(math.sqrt(2), rel=1e-6)
+
+
+def test_surprise_tells_a_system_that_has_changed() -> None:
+    model = GPDynamics(TASK)
+    model.fit(real(100))
+    heavier = dataclasses.replace(real(40, seed=5), u=-real(40, seed=5).u)
+    assert model.surprise(real(40, seed=5)) < 3 < 10 < model.surprise(heavier)
+
+
 @pytest.mark.parametrize("case", ["one", "duplicates", "still"])
 def test_it_never_fails_on_poor_data(case: str) -> None:
     data = real(30)

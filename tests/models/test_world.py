@@ -1,6 +1,7 @@
 """Imagined episodes."""
 
 from functools import partial
+from typing import Literal
 
 import pytest
 import torch
@@ -111,6 +112,32 @@ def test_far_out_all_stays_finite(model: GPDynamics, draw: str) -> None:
 def test_seeds_repeat(model: GPDynamics) -> None:
     first, again, other = (rollout(ModelWorld(model), RANDOM, 5, generator=seeded(seed)) for seed in (3, 3, 4))
     assert torch.equal(first.x, again.x) and not torch.equal(first.x, other.x)
+
+
+@pytest.mark.parametrize("draw", ["marginals", "functions"])
+def test_episodes_begin_in_the_given_states_and_nowhere_else(
+    model: GPDynamics, draw: Literal["marginals", "functions"], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(type(TASK), "start", lambda *_, **__: pytest.fail("the task's own start is not wanted"))
+    starts = torch.tensor([[0.1, 0.0], [-2.0, 1.0], [3.0, -4.0]], dtype=torch.float64)
+    world = ModelWorld(model, draw=draw, starts=starts)
+    x = world.reset(300, seeded())
+    which = (x[:, None] == starts).all(-1)
+    assert x.shape == (300, 2) and which.sum(1).tolist() == [1] * 300
+    assert int(which.sum(0).min()) > 60  # each of them as often as the others, more or less
+    assert torch.equal(rollout(world, RANDOM, 300, 2, generator=seeded()).x[:, 0], x)
+    assert not torch.equal(world.reset(300, seeded(1)), x)
+    # One is enough; and a state that is asked for goes before.
+    assert torch.equal(ModelWorld(model, starts=starts[:1]).reset(4, seeded()), starts[:1].expand(4, 2))
+    assert torch.equal(world.reset(3, seeded(), x=starts + 1), starts + 1)
+
+
+def test_given_start_states_come_in_the_models_precision() -> None:
+    rough = GPDynamics(TASK, GPSettings(fit=QUICK, precision="float32"))
+    rough.fit(real(30))
+    starts = torch.tensor([[0.1, 0.2]], dtype=torch.float64)
+    x = ModelWorld(rough, starts=starts).reset(2, seeded())
+    assert x.dtype == torch.float32 and torch.equal(x, starts.float().expand(2, 2))
 
 
 def test_what_cannot_be_done_is_said(model: GPDynamics) -> None:

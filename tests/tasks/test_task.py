@@ -7,6 +7,7 @@ import torch
 
 from samba_rl import Quantity, SafeCartPoleDoublePendulum, SafeFetchReach, SafePendulum, Task, UserError, make_task
 from samba_rl.tasks import TASKS
+from tests.line import Line
 
 ALL = [make_task(name) for name in TASKS]
 KNOWN = [task for task in ALL if task.known_dynamics]
@@ -112,6 +113,40 @@ def test_fetch_says_that_it_has_no_equations() -> None:
     task = SafeFetchReach()
     with pytest.raises(UserError, match=r"no equations of motion; run it on MuJoCo with task\.world"):
         task.step(task.start(1), torch.zeros(1, 4))
+
+
+def test_observations_are_scaled_by_their_ranges_where_those_are_finite() -> None:
+    task = SafePendulum()
+    centre, scale = task.observation_scale(task.start(5, torch.Generator().manual_seed(0)))
+    assert centre.tolist() == [0, 0, 0] and scale.tolist() == [1, 1, 8]
+    lopsided = SafePendulum(observations=(*task.observations[:2], Quantity("speed", "", -2.0, 10.0)))
+    centre, scale = lopsided.observation_scale(task.start(5))
+    assert centre.tolist() == [0, 0, 4] and scale.tolist() == [1, 1, 6]
+
+
+def test_observations_without_ranges_are_scaled_by_what_was_seen() -> None:
+    task = Line()
+    centre, scale = task.observation_scale(torch.tensor([[1.0], [3.0], [8.0]], dtype=torch.float64))
+    assert centre.tolist() == pytest.approx([4.0]) and scale.tolist() == pytest.approx([math.sqrt((9 + 1 + 16) / 3)])
+    # A range with one end is none.
+    half = Line(observations=(Quantity("x", "m", 0.0),))
+    assert half.observation_scale(torch.tensor([[1.0], [3.0]]))[0].tolist() == [2]
+
+
+@pytest.mark.parametrize("x", [[[2.5]], [[2.5], [2.5], [2.5]], [[0.1 + 0.2], [0.3]]])
+def test_an_observation_that_never_changed_is_only_shifted(x: list[list[float]]) -> None:
+    centre, scale = Line().observation_scale(torch.tensor(x, dtype=torch.float64))
+    assert centre.tolist() == pytest.approx(x[0]) and scale.tolist() == [1]
+
+
+def test_ranges_and_what_was_seen_are_mixed_by_column() -> None:
+    task = SafeCartPoleDoublePendulum()
+    x = task.start(50, torch.Generator().manual_seed(0))
+    seen = task.observe(x)
+    centre, scale = task.observation_scale(x)
+    assert centre[4:].tolist() == [0] * 4 and scale[4:].tolist() == [1] * 4  # sines and cosines
+    assert torch.allclose(centre[:4], seen[:, :4].mean(0)) and torch.equal(seen, task.observe(x))
+    assert torch.allclose(scale[:4], seen[:, :4].std(0, correction=0))
 
 
 @pytest.mark.parametrize("horizon", [0, -3, 2.5])

@@ -1,0 +1,231 @@
+"""The learners as rows of a table, and the settings that a row, a system and a preset stand for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from samba_rl.advantages import AdvantageSettings
+from samba_rl.constraints import ConstraintSettings, Kind, MultiplierSettings
+from samba_rl.control import WeightSettings
+from samba_rl.models.gp import GPSettings
+from samba_rl.models.likelihood import FitSettings
+from samba_rl.objectives import ObjectiveName
+from samba_rl.policies import PolicySettings
+from samba_rl.sources import FirstTrials, ZetaName
+from samba_rl.types import UserError, did_you_mean
+from samba_rl.updates.proximal import ProximalSettings
+
+Preset = Literal["default", "paper", "smoke"]
+
+
+@dataclass(frozen=True)
+class Learner:
+    """What makes a learner: a row of the table."""
+
+    traces: Literal["model"]
+    """Where the traces come from on which the policy is improved."""
+    objectives: tuple[ObjectiveName, ...]
+    constraint: Kind
+    update: Literal["proximal"]
+
+
+LEARNERS = {
+    "samba": Learner("model", ("cost", "information"), "cvar", "proximal"),
+    "sppilco": Learner("model", ("cost",), "cvar", "proximal"),
+    "ppilco": Learner("model", ("cost",), "none", "proximal"),
+}
+
+
+@dataclass(frozen=True)
+class FirstSettings:
+    """The first real trials, before there is a model."""
+
+    samples: int = 150
+    """How many real steps, rounded up to whole episodes."""
+    how: FirstTrials = "held"
+    """uniform: every action drawn afresh. held: drawn and kept for `hold` steps, which leads farther from the start.
+    sobol: sequences of held actions, spread evenly over all that there are."""
+    hold: int = 5
+    """Steps."""
+    data: str = ""
+    """A CSV or Parquet file of real transitions that are there already; they do not count as samples."""
+
+
+@dataclass(frozen=True)
+class ImaginationSettings:
+    """How the policy is improved on the model, between two real trials."""
+
+    iterations: int = 40
+    """Control iterations after each real trial."""
+    last_iterations: int = 60
+    """Control iterations after the last one."""
+    trajectories: int = 300
+    """Imagined in each control iteration."""
+    draw: Literal["marginals", "functions"] = "marginals"
+    """Whether imagined steps are independent draws, or follow one function drawn for the whole trajectory."""
+    candidates: int = 5
+    """At the end the best of this many of the latest policies is handed over: the cheapest that keeps to the limits on
+    the model, or else the safest. 1: the last one."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Everything that a run depends on, beside the system and the seed."""
+
+    real_samples: int = 1500
+    """Real steps to spend at most, the first ones included."""
+    episodes: int = 5
+    """Real episodes in a trial, between two improvements of the policy."""
+    zeta: ZetaName | Literal["none"] = "loo"
+    """What exploration seeks: sensitivity of the model to leaving a point out, its bootstrap, entropy, or nothing."""
+    feasibility_iterations: int = 40
+    """Control iterations at most that go into the least value of a constraint that the model can reach: when its limit
+    is first missed and at the end, and an eighth of that after each trial while the limit looks out of reach. 0: it is
+    not estimated."""
+    first: FirstSettings = field(default_factory=FirstSettings)
+    constraint: ConstraintSettings = field(default_factory=ConstraintSettings)
+    more_constraints: tuple[ConstraintSettings, ...] = ()
+    """Further limits, each with its own multiplier."""
+    multiplier: MultiplierSettings = field(default_factory=MultiplierSettings)
+    imagination: ImaginationSettings = field(default_factory=ImaginationSettings)
+    weights: WeightSettings = field(default_factory=WeightSettings)
+    policy: PolicySettings = field(default_factory=PolicySettings)
+    advantage: AdvantageSettings = field(default_factory=AdvantageSettings)
+    update: ProximalSettings = field(default_factory=ProximalSettings)
+    model: GPSettings = field(default_factory=GPSettings)
+
+    def __post_init__(self) -> None:
+        for what, value, least in (
+            ("real_samples", self.real_samples, 1),
+            ("episodes", self.episodes, 1),
+            ("feasibility_iterations", self.feasibility_iterations, 0),
+            ("first.samples", self.first.samples, 0),
+            ("imagination.iterations", self.imagination.iterations, 1),
+            ("imagination.last_iterations", self.imagination.last_iterations, 1),
+            ("imagination.trajectories", self.imagination.trajectories, 2),
+            ("imagination.candidates", self.imagination.candidates, 1),
+            ("update.epochs", self.update.epochs, 1),
+            ("update.minibatch", self.update.minibatch, 1),
+        ):
+            if value < least:
+                raise UserError(f"{what} = {value}; it must be at least {least}")
+        if self.first.samples > self.real_samples:
+            raise UserError(
+                f"first.samples = {self.first.samples} exceeds real_samples = {self.real_samples}; leave some for the "
+                "trials of the policy"
+            )
+
+    @property
+    def objectives(self) -> tuple[ObjectiveName, ...]:
+        """What is minimised."""
+        return ("cost",) if self.zeta == "none" else ("cost", "information")
+
+
+# The presets ----------------------------------------------------------------------------------------------------------
+
+_DEFAULT = {
+    "": Settings(),
+    "safe-pendulum": Settings(
+        real_samples=600,
+        episodes=1,
+        first=FirstSettings(samples=30, how="uniform"),
+        imagination=ImaginationSettings(iterations=15, last_iterations=60),
+        # Over a quarter of the episodes start inside the hazard: the worst tenth is a matter of luck, the worst quarter
+        # of what the policy does.
+        constraint=ConstraintSettings(alpha=0.75),
+        multiplier=MultiplierSettings(cap=10.0),
+        update=ProximalSettings(minibatch=10_000),
+    ),
+    "safe-cart-pole-double-pendulum": Settings(imagination=ImaginationSettings(trajectories=400)),
+    # Stopping before the slab and leaping across it are far apart: λ starts high, so that the policy first stops.
+    "safe-fetch-reach": Settings(
+        real_samples=450,
+        first=FirstSettings(how="uniform"),
+        imagination=ImaginationSettings(iterations=60, last_iterations=120),
+        constraint=ConstraintSettings(nu_floor=0.8),
+        multiplier=MultiplierSettings(initial=5.0, factor=1.03),
+        policy=PolicySettings(std=0.3, std_floor_first=0.15),
+    ),
+}
+"""What reaches the paper's results in a fraction of its time, by system; empty: any other system."""
+
+
+def _paper(
+    samples: int,
+    batch: int,
+    first: int,
+    trajectories: int,
+    limit: float,
+    gamma: float,
+    lam: float,
+    norm: float,
+    loss: Literal["squared", "clipped"],
+    fit_iterations: int,
+) -> Settings:
+    return Settings(
+        real_samples=samples,
+        episodes=batch // 30,
+        first=FirstSettings(samples=first, how="uniform"),
+        constraint=ConstraintSettings(limit=limit, per="step"),
+        multiplier=MultiplierSettings(schedule="dual-ascent", rate=0.05, cap=100.0, margin=0.0, slack=None),
+        imagination=ImaginationSettings(100, 100, trajectories, candidates=1),
+        weights=WeightSettings(spread=False, least_cost_weight=0.0),
+        policy=PolicySettings(mean_bound=None, std_floor_first=0.01, std_floor=0.01),
+        advantage=AdvantageSettings(gamma=gamma, lam=lam, time=False, tail_critic=False),
+        update=ProximalSettings(
+            epochs=80,
+            minibatch=30 * trajectories,
+            policy_rate=3e-4,
+            critic_rate=1e-3,
+            kl_target=None,
+            kl_stop=0.015,
+            max_gradient_norm=norm,
+            critic_loss=loss,
+        ),
+        model=GPSettings(fit=FitSettings(iterations=fit_iterations, points=None), sparse_above=10_000),
+    )
+
+
+_PAPER = {
+    "": _paper(1600, 30, 30, 1000, 0.025, 0.99, 0.97, 0.5, "squared", 300),
+    "safe-pendulum": _paper(1600, 30, 30, 1000, 0.025, 0.99, 0.97, 0.5, "squared", 300),
+    "safe-cart-pole-double-pendulum": _paper(5000, 30, 30, 1000, 0.025, 0.95, 0.97, 0.5, "squared", 300),
+    "safe-fetch-reach": _paper(5000, 300, 1000, 3000, 0.5 / 30, 0.99, 0.95, 1.0, "clipped", 100),
+}
+"""The paper's table of hyper-parameters to the letter; of what it leaves out, the plainest."""
+
+_SMOKE = Settings(
+    real_samples=120,
+    episodes=1,
+    feasibility_iterations=2,
+    first=FirstSettings(samples=60),
+    imagination=ImaginationSettings(iterations=2, last_iterations=2, trajectories=20, candidates=2),
+    update=ProximalSettings(epochs=2, minibatch=300),
+    model=GPSettings(fit=FitSettings(iterations=10)),
+)
+"""A few seconds: whether everything works, not whether it learns."""
+
+
+def find_learner(name: str) -> Learner:
+    """The row of that name."""
+    if name not in LEARNERS:
+        raise UserError(f"no learner is called '{name}'; {did_you_mean(name, LEARNERS)}")
+    return LEARNERS[name]
+
+
+def make_settings(task: str, learner: str | Learner = "samba", preset: str = "default") -> Settings:
+    """The settings of a learner on the system of that name; those that a row rules are the row's."""
+    row = find_learner(learner) if isinstance(learner, str) else learner
+    if row.objectives not in (("cost",), ("cost", "information")):
+        raise UserError(f"a learner's objectives are {row.objectives}; it minimises cost, alone or with information")
+    presets = {"default": _DEFAULT, "paper": _PAPER, "smoke": {"": _SMOKE}}
+    if preset not in presets:
+        raise UserError(f"no preset is called '{preset}'; {did_you_mean(preset, presets)}")
+    of_system = presets[preset]
+    base = of_system.get(task, of_system[""])
+    return replace(
+        base,
+        zeta=base.zeta if "information" in row.objectives else "none",
+        constraint=replace(base.constraint, kind=row.constraint),
+    )

@@ -1,0 +1,99 @@
+"""A system that anything can learn in seconds: a point on a line that should come to rest."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, final
+
+import numpy as np
+import torch
+from torch import Generator, Tensor
+
+from samba_rl.advantages import AdvantageSettings
+from samba_rl.learners import FirstSettings, ImaginationSettings, Learner, Settings, make_settings
+from samba_rl.models.gp import GPSettings
+from samba_rl.models.likelihood import FitSettings
+from samba_rl.policies import PolicySettings
+from samba_rl.tasks.task import EquationsWorld, Quantity, Task, World
+from samba_rl.updates.proximal import ProximalSettings
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+START = (-3.0, -1.5)
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Line(Task):
+    """x' = x + u with |u| ≤ 1 and the cost (x - goal)²; the safety cost rises from 0 at x = 0.5 to 1 at x = 1."""
+
+    name: str = "line"
+    title: str = "Line"
+    states: tuple[Quantity, ...] = (Quantity("x", "m"),)
+    observations: tuple[Quantity, ...] = (Quantity("x", "m"),)
+    actions: tuple[Quantity, ...] = (Quantity("u", "m", -1.0, 1.0),)
+    constraints: tuple[str, ...] = ("edge",)
+    predicted: tuple[int, ...] = (0,)
+    horizon: int = 10
+    dt: float = 1.0
+    goal: float = 0.0
+    """At 1 it lies where it is unsafe: cost and safety pull against each other."""
+
+    def start(self, n: int, generator: Generator | None = None, *, dtype: torch.dtype = torch.float64) -> Tensor:
+        device = "cpu" if generator is None else generator.device
+        return torch.empty(n, 1, device=device, dtype=dtype).uniform_(*START, generator=generator)
+
+    def observe(self, x: Tensor) -> Tensor:
+        return x
+
+    def model_inputs(self, x: Tensor, u: Tensor) -> Tensor:
+        return torch.cat([x, u], dim=-1)
+
+    def _cost(self, x: Tensor, u: Tensor) -> Tensor:
+        return (x[..., 0] - self.goal).square()
+
+    def safety(self, x: Tensor, u: Tensor | None = None) -> Tensor:
+        return ((x - 0.5) / 0.5).clamp(0, 1)
+
+    def _violation(self, x: Tensor, u: Tensor | None, safety: Tensor) -> Tensor:
+        return safety >= 1
+
+    def done(self, x: Tensor, recent: Tensor) -> Tensor:
+        return torch.zeros(len(x), dtype=torch.bool, device=x.device)
+
+    def hazard_in_words(self) -> str:
+        return "x: unsafe > 1, hazard > 0.5"
+
+    def _step(self, x: Tensor, u: Tensor) -> Tensor:
+        return x + u
+
+    def world(self, workers: int | None = None) -> World:
+        return EquationsWorld(self, self.draw)
+
+    def draw(self, x: Tensor, u: Tensor | None, size: int) -> NDArray[np.uint8]:
+        picture = np.full((size, size, 3), 255, dtype=np.uint8)
+        place = int((float(x[0]) + 4) / 8 * size)
+        picture[size // 2, max(0, min(size - 1, place))] = 0
+        return picture
+
+
+def make_line() -> Line:
+    """As a user's file has it."""
+    return Line()
+
+
+def quick_settings(learner: str | Learner = "samba") -> Settings:
+    """Enough to learn the line, in a second or two."""
+    return replace(
+        make_settings("line", learner),
+        real_samples=60,
+        episodes=1,
+        feasibility_iterations=1,
+        first=FirstSettings(samples=20, how="uniform"),
+        imagination=ImaginationSettings(iterations=10, last_iterations=40, trajectories=100, candidates=2),
+        policy=PolicySettings(hidden=(16,)),
+        advantage=AdvantageSettings(hidden=(16,)),
+        update=ProximalSettings(epochs=8, policy_rate=1e-2, critic_rate=1e-2),
+        model=GPSettings(fit=FitSettings(iterations=20)),
+    )
