@@ -11,7 +11,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constr
 
 help:
 	@echo "make setup      install samba_rl and its tools into $(VENV)"
-	@echo "make run        run Safe Pendulum and show the result"
+	@echo "make run        learn Safe Pendulum with SAMBA into runs/, show the figures (minutes)"
 	@echo "make test       run the tests (test-slow: the long ones)"
 	@echo "make check      formatting, lint, types, import layers (format: mend the formatting)"
 	@echo "make bench      measure speed beside peers"
@@ -38,7 +38,7 @@ $(DOCS_STAMP): $(STAMP)
 	@touch $@
 
 run: $(STAMP)
-	$(BIN)/samba-rl rollout safe-pendulum
+	$(BIN)/samba-rl train safe-pendulum
 
 test: $(STAMP)
 	$(BIN)/python -m pytest

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from tests.threads import one_thread
+
 ROOT = Path(__file__).parent.parent
 
 
@@ -24,6 +26,15 @@ def test_examples_run(later: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     for number, block in enumerate(blocks("README.md") + blocks(later)):
         exec(compile(block, f"block {number}", "exec"), names)
     assert float(names["traces"].returns.mean()) < 0
+
+
+def test_the_page_about_the_command_line_stands_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {}
+    with one_thread():
+        for block in blocks("docs/command-line.md"):
+            exec(compile(block, "block", "exec"), names)
+    assert names["again"].settings == names["run"].settings and names["run"].settings.constraint.limit == 1.5
 
 
 def test_there_is_something_to_run() -> None:

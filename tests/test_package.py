@@ -18,7 +18,9 @@ def test_import_pulls_in_nothing_heavy() -> None:
     loaded = python(
         "import samba_rl, sys\n"
         "samba_rl.SafePendulum; samba_rl.SafeFetchReach; samba_rl.rollout; samba_rl.UniformPolicy; samba_rl.make_task\n"
-        "print(*(m for m in ('gymnasium', 'mujoco', 'matplotlib', 'PIL', 'rich', 'tyro', 'ray') if m in sys.modules))"
+        "samba_rl.train; samba_rl.load_run; samba_rl.Agent\n"
+        "heavy = 'gymnasium', 'mujoco', 'matplotlib', 'tensorboard', 'PIL', 'rich', 'tyro', 'ray'\n"
+        "print(*(module for module in heavy if module in sys.modules))"
     )
     assert loaded.strip() == ""
 
@@ -61,6 +63,18 @@ def test_gymnasium_is_itself_after_the_hook() -> None:
 
 def test_package_prefix_in_an_id_works_without_importing_first() -> None:
     assert "SafePendulum" in python("import gymnasium\nprint(gymnasium.make('samba_rl:SafePendulum-v0'))")
+
+
+@pytest.mark.parametrize("first", ["samba_rl.Agent", "import samba_rl.train, samba_rl.rollout"])
+def test_functions_win_over_the_modules_of_their_names(first: str) -> None:
+    """Whoever imported the modules before."""
+    kinds = python(
+        f"import samba_rl\n{first}\nfrom samba_rl import rollout, train\n"
+        "from samba_rl.train import Agent\nimport samba_rl.rollout, samba_rl.train\n"
+        "print(*(type(f).__name__ for f in (rollout, train, samba_rl.rollout, samba_rl.train)))\n"
+        "print(train.__module__, samba_rl.Agent is Agent)"
+    )
+    assert kinds.split() == ["function"] * 4 + ["samba_rl.runs.run", "True"]
 
 
 def test_every_public_name_exists() -> None:

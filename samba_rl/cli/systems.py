@@ -1,13 +1,9 @@
-"""The command `samba-rl`."""
+"""The commands that look at systems: tasks, check-env, rollout."""
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 import json
-import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,6 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from samba_rl.cli.parsing import load_function
 from samba_rl.types import UserError
 
 if TYPE_CHECKING:
@@ -24,13 +21,6 @@ if TYPE_CHECKING:
 
     from samba_rl.tasks.task import Task
     from samba_rl.types import Traces
-
-DESCRIPTION = """Safe, sample-efficient reinforcement learning (SAMBA) for systems where every real trial is expensive.
-
-Start with:  samba-rl tasks                      what systems there are
-             samba-rl rollout safe-pendulum      run one with random actions, see the picture and the figures
-             samba-rl check-env MyEnv-v0         whether your own Gymnasium environment can be used
-"""
 
 
 def tasks(as_json: Annotated[bool, tyro.conf.arg(name="json")] = False) -> int:
@@ -108,7 +98,7 @@ def check_env(
     from samba_rl.tasks import check
 
     functions = {
-        key: None if name is None else _load_function(name) for key, name in (("safety", safety), ("cost", cost))
+        key: None if name is None else load_function(name) for key, name in (("safety", safety), ("cost", cost))
     }
     findings = check.check_env(env_id, horizon=horizon, **functions)
     problems = sum(finding.level == "problem" for finding in findings)
@@ -127,34 +117,6 @@ def check_env(
     else:
         console.print(f"\n[green]{escape(env_id)} can be used:[/] GymTask({env_id!r}{', safety=…' * bool(safety)})")
     return int(problems > 0)
-
-
-def _load_function(where: str) -> Any:
-    """The function that 'module:function' or 'file.py:function' names."""
-    home, _, name = where.rpartition(":")
-    if not home:
-        raise UserError(f"'{where}' names no function; write module:function or file.py:function")
-    if home.endswith(".py"):
-        path = Path(home)
-        if not path.is_file():
-            raise UserError(f"there is no file {path} (for the function {name})")
-        spec = importlib.util.spec_from_file_location(path.stem, path)
-        assert spec is not None and spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-    else:
-        # As `python -m` does: modules beside the caller can be named.
-        sys.path.insert(0, "")
-        try:
-            module = importlib.import_module(home)
-        except ImportError as error:
-            raise UserError(f"the module '{home}' (for the function {name}) cannot be imported: {error}") from error
-        finally:
-            sys.path.remove("")
-    function = getattr(module, name, None)
-    if not callable(function):
-        raise UserError(f"{home} has no function '{name}'")
-    return function
 
 
 def rollout(
@@ -254,19 +216,3 @@ def _show(console: Console, picture: NDArray[np.uint8]) -> None:
         for top, bottom in zip(upper.tolist(), lower.tolist(), strict=True):
             line.append("▀", style=f"rgb({top[0]},{top[1]},{top[2]}) on rgb({bottom[0]},{bottom[1]},{bottom[2]})")
         console.print(line)
-
-
-def main(arguments: list[str] | None = None) -> int:
-    """Run the command line and give the exit code."""
-    commands: dict[str, Callable[..., int]] = {"tasks": tasks, "check-env": check_env, "rollout": rollout}
-    try:
-        code: int = tyro.extras.subcommand_cli_from_dict(
-            commands, prog="samba-rl", description=DESCRIPTION, args=arguments
-        )
-        return code
-    except UserError as error:
-        print(f"samba-rl: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("samba-rl: interrupted", file=sys.stderr)
-        return 130

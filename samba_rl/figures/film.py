@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -11,9 +14,13 @@ from samba_rl.tasks.task import Task
 from samba_rl.types import Traces, UserError
 
 Frame = NDArray[np.uint8]
-"""[size, size, 3]"""
+"""[height, width, 3]"""
 GAP = 12
 """Pixels between two frames of a strip."""
+PAUSE = 0.6
+"""Seconds for which the end of an episode stays before the next one begins."""
+SHOWN = (0.02, 1.0)
+"""A frame is shown for at least and at most this many seconds: players cannot go faster, and people not slower."""
 
 
 def film(task: Task, traces: Traces, episode: int = 0, size: int = 480) -> list[Frame]:
@@ -37,6 +44,15 @@ def _frame(picture: Frame | None) -> Frame:
     return picture
 
 
+def joined(episodes: Sequence[list[Frame]], seconds: float) -> list[Frame]:
+    """Films whose frames last `seconds`, one after the other, with a pause after each but the last."""
+    pause = max(1, round(PAUSE / _shown(seconds)))
+    frames = list(episodes[0])
+    for episode in episodes[1:]:
+        frames += [frames[-1]] * pause + episode
+    return frames
+
+
 def strip(frames: list[Frame], count: int = 5) -> Frame:
     """`count` of the frames side by side, evenly spaced from the first to the last, with white between them."""
     chosen = np.linspace(0, len(frames) - 1, min(count, len(frames))).round().astype(int)
@@ -49,21 +65,67 @@ def save_picture(picture: Frame, path: Path) -> None:
     """Write a picture as PNG."""
     from PIL import Image
 
-    _prepare(path)
-    Image.fromarray(picture).save(path)
+    with _writing(path):
+        Image.fromarray(picture).save(path)
 
 
 def save_film(frames: list[Frame], path: Path, seconds: float) -> None:
-    """Write frames as an animated GIF, each shown for `seconds`."""
+    """Write frames as a film, .mp4 or .gif by the path's suffix, each shown for `seconds` (the system's `dt`)."""
+    suffix = path.suffix.lower()
+    if suffix not in (".mp4", ".gif"):
+        raise UserError(f"cannot write a film as '{path.name}'; its name must end in .mp4 or .gif")
+    with _writing(path):
+        (_save_mp4 if suffix == ".mp4" else _save_gif)(frames, path, _shown(seconds))
+
+
+def _shown(seconds: float) -> float:
+    return min(max(seconds, SHOWN[0]), SHOWN[1])
+
+
+def _save_gif(frames: list[Frame], path: Path, seconds: float) -> None:
     from PIL import Image
 
-    _prepare(path)
     images = [Image.fromarray(frame) for frame in frames]
-    images[0].save(path, save_all=True, append_images=images[1:], duration=max(20, round(1000 * seconds)), loop=0)
+    images[0].save(path, save_all=True, append_images=images[1:], duration=round(1000 * seconds), loop=0)
 
 
-def _prepare(path: Path) -> None:
+def _save_mp4(frames: list[Frame], path: Path, seconds: float) -> None:
+    try:
+        ffmpeg = importlib.import_module("imageio_ffmpeg")
+    except ImportError as error:
+        raise UserError(
+            f"films as .mp4 need the package '{error.name}'; install it with: pip install 'samba-rl[video]'"
+        ) from error
+    path.open("wb").close()  # Python says better than ffmpeg what is wrong with a path
+    height, width = (n + n % 2 for n in frames[0].shape[:2])
+    try:
+        writer = ffmpeg.write_frames(
+            str(path),
+            (width, height),
+            fps=1 / seconds,
+            codec="libx264",
+            pix_fmt_out="yuv420p",  # what every player can show; it needs even sizes
+            macro_block_size=1,  # or the pictures would be stretched to multiples of it
+            quality=None,
+            ffmpeg_log_level="error",
+            output_params=["-crf", "18", "-movflags", "+faststart"],
+        )
+        writer.send(None)
+        for frame in frames:
+            missing = ((0, height - frame.shape[0]), (0, width - frame.shape[1]), (0, 0))
+            writer.send(np.ascontiguousarray(np.pad(frame, missing, mode="edge")))
+        writer.close()
+    except RuntimeError as error:  # there is no ffmpeg program for this machine
+        raise UserError(f"cannot write {path}: {error}; write a .gif instead") from error
+    if not path.stat().st_size:
+        raise UserError(f"cannot write {path}: ffmpeg failed, its reason stands above; write a .gif instead")
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    """Make the folder, and say which file it was if something goes wrong."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        yield
     except OSError as error:
-        raise UserError(f"cannot write {path}: {error.strerror}") from error
+        raise UserError(f"cannot write {path}: {error.strerror or error}") from error

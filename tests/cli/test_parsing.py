@@ -1,0 +1,73 @@
+"""One line for a complaint, and what 'file.py:function' names."""
+
+import sys
+from pathlib import Path
+
+import cloudpickle
+import pytest
+
+from samba_rl.cli.parsing import _in_one_line, load_function, load_task
+from samba_rl.types import UserError
+
+FRAMED = """\x1b[91m╭─ Unrecognized options ──────────╮\x1b[0m
+│ Unrecognized options: --epsodes │
+│ 3                               │
+│ ─────────────────────────────── │
+│ Perhaps you meant:              │
+│     --episodes INT              │
+│         How many. (default: 3)  │
+│ ─────────────────────────────── │
+│ For full helptext, run x --help │
+╰─────────────────────────────────╯
+"""
+PLAIN = """ Missing argument
+ ----------------------------------
+  Missing value for argument '--n'.
+  ---------------------------------
+  For full helptext, run x --help
+
+"""
+OWN = """
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from samba_rl import SafePendulum
+
+
+@dataclass(frozen=True)
+class Mine:
+    angle: float = 0.0
+
+
+def task():
+    return SafePendulum(horizon=12)
+
+
+def twice(x):
+    return 2 * x + Mine().angle
+"""
+
+
+def test_a_box_becomes_a_line() -> None:
+    assert _in_one_line(FRAMED) == "Unrecognized options: --epsodes 3; perhaps you meant --episodes"
+    assert _in_one_line(PLAIN) == "Missing value for argument '--n'"
+    assert _in_one_line("no box at all") == "no box at all"
+
+
+def test_functions_of_a_file_work_and_can_be_sent_to_other_processes(tmp_path: Path) -> None:
+    (tmp_path / "random.py").write_text(OWN)
+    before = set(sys.modules)
+    function = load_function(f"{tmp_path / 'random.py'}:twice")
+    assert function(3) == 6 and not any(str(name).endswith("file random") for name in set(sys.modules) - before)
+    (tmp_path / "random.py").unlink()
+    assert cloudpickle.loads(cloudpickle.dumps(function))(4) == 8
+    assert sys.modules["random"].__name__ == "random"
+
+
+def test_a_task_comes_from_a_name_or_a_function(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(OWN)
+    assert load_task("safe-pendulum").horizon == 30
+    assert load_task(f"{tmp_path / 'mine.py'}:task").horizon == 12
+    with pytest.raises(UserError, match="gave a float; it must give a Task"):
+        load_task("time:time")
