@@ -59,6 +59,7 @@ format: $(STAMP)
 bench: $(BENCH_STAMP)
 	$(BIN)/python benchmarks/systems.py
 	$(BIN)/python benchmarks/gp.py
+	$(BIN)/python benchmarks/train.py
 
 docs: $(DOCS_STAMP)
 	$(BIN)/python -m sphinx --quiet --fail-on-warning docs docs/_build

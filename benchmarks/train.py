@@ -1,4 +1,4 @@
-"""How fast the policy learns: one epoch of the proximal update beside stable-baselines3's PPO, in the same run.
+"""How fast a policy is learned: the loop by phase, and the proximal update beside stable-baselines3's PPO.
 
 Both make the same passes over the same 30,000 steps of Safe Pendulum's shapes with networks of the same size (one
 policy, one critic), and the times include whatever else each does per call: ours the densities before and the report
@@ -19,7 +19,11 @@ import torch
 from torch import Generator, Tensor, nn
 
 from samba_rl.advantages import Critics
-from samba_rl.policies import GaussianPolicy, PolicySettings
+from samba_rl.learners import make_settings
+from samba_rl.policies import GaussianPolicy, PolicySettings, UniformPolicy
+from samba_rl.sources import RealSource
+from samba_rl.tasks import make_task
+from samba_rl.train import Agent
 from samba_rl.updates.proximal import Batch, ProximalSettings, ProximalUpdate
 
 ENVS, STEPS = 1000, 30
@@ -124,6 +128,21 @@ def updates(count: int, epochs: int) -> tuple[dict[str, float], dict[str, dict[s
     return ratios, table
 
 
+def phases(points: int) -> dict[str, float]:
+    """Seconds by phase of one turn of SAMBA's loop on Safe Pendulum, with about so many real transitions.
+
+    A turn fits the model, improves the policy as often as the default preset does between two trials, and makes one.
+    """
+    task = make_task("safe-pendulum")
+    agent = Agent(task, make_settings(task.name), seed=0)
+    generator = Generator().manual_seed(0)
+    random = UniformPolicy(tuple(a.low for a in task.actions), tuple(a.high for a in task.actions))
+    source = RealSource(task.world())
+    agent.tell(source(random, points // task.horizon, generator))
+    agent.tell(source(agent.ask(), 1, generator))
+    return {phase: round(seconds, 3) for phase, seconds in agent.clock.by_phase().items()}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--turns", type=int, default=15, help="how often each is measured (default: %(default)s)")
@@ -135,11 +154,15 @@ def main() -> None:
     result: dict[str, object] = {}
     ratios, table = updates(options.turns, options.epochs)
     result |= ratios
+    by_phase = {f"n={points}": phases(points) for points in (300, 1600)}
+    result["phases"] = by_phase
     print(f"{torch.get_num_threads()} threads, {options.epochs} epochs a call, median of {options.turns} turns")
     for name, row in table.items():
         print(f"{name:40s} " + ", ".join(f"{key} {value}" for key, value in row.items()))
     for name, value in ratios.items():
         print(f"{name:40s} {value:.3g}")
+    for name, row in by_phase.items():
+        print(f"{'one turn of the loop [s], ' + name:40s} " + ", ".join(f"{key} {value}" for key, value in row.items()))
     print(json.dumps(result))
 
 
