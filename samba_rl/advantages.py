@@ -26,7 +26,7 @@ class AdvantageSettings:
     time: bool = True
     """Whether critics see how far the episode is: with a short horizon the cost to go depends on it."""
     tail_critic: bool = True
-    """Whether constraints have critics as well; without, the whole trajectory is weighed by its excess (the paper)."""
+    """Whether constraints have critics as well; without, an action is weighed by all of the excess that follows it."""
 
 
 def gae(steps: Tensor, values: Tensor, gamma: Tensor | float, lam: Tensor | float) -> Tensor:
