@@ -33,9 +33,7 @@ class Agent:
 
     def __init__(self, task: Task, settings: Settings, *, seed: int = 0, device: str = "cpu", log: Log | None = None):
         self.task, self.settings = task, settings
-        self.data = DataSet.empty(
-            Schema(tuple(q.name for q in task.states), tuple(q.name for q in task.actions), task.constraints)
-        )
+        self.data = DataSet.empty(schema_of(task))
         self.model = GPDynamics(task, settings.model, device)
         self.constraints = make_constraints((settings.constraint, *settings.more_constraints), task.constraints)
         self.multipliers = tuple(Multiplier(settings.multiplier, c.limit) for c in self.constraints)
@@ -272,6 +270,11 @@ STRANDED = 1e-4
 """A policy is stranded if its trajectories' costs deviate by less than this share of what a random one costs."""
 JUDGED_TRAJECTORIES = 600
 """Imagined to judge each of them."""
+
+
+def schema_of(task: Task) -> Schema:
+    """The columns of a data set of the task."""
+    return Schema(tuple(q.name for q in task.states), tuple(q.name for q in task.actions), task.constraints)
 
 
 def _ignore(_: Event) -> None:

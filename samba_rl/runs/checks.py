@@ -11,10 +11,11 @@ from typing import Any
 import torch
 
 from samba_rl.constraints import Constraint, make_constraints
-from samba_rl.data import DataSet, Schema
+from samba_rl.data import DataSet
 from samba_rl.learners import Settings
 from samba_rl.runs.plain import from_plain, to_plain
 from samba_rl.tasks.task import Task
+from samba_rl.train import schema_of
 from samba_rl.types import Transitions, UserError, did_you_mean
 
 
@@ -87,7 +88,7 @@ def earlier_transitions(task: Task, data: DataSet | str | None) -> Transitions |
 
 def in_order_of(task: Task, data: DataSet, where: str) -> DataSet:
     """The data with its columns in the task's order."""
-    wanted = _schema(task)
+    wanted = schema_of(task)
     if data.schema == wanted:
         return data
     columns = {}
@@ -109,10 +110,6 @@ def in_order_of(task: Task, data: DataSet, where: str) -> DataSet:
             violation=old.violation[:, columns["constraints"]],
         )
     )
-
-
-def _schema(task: Task) -> Schema:
-    return Schema(tuple(q.name for q in task.states), tuple(q.name for q in task.actions), task.constraints)
 
 
 def constraints_of(task: Task, settings: Settings) -> tuple[Constraint, ...]:
