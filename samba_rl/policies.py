@@ -147,10 +147,6 @@ class GaussianPolicy(nn.Module):
         z = (raw - self.mean_of(inputs)) * (-self.log_std).exp()
         return -0.5 * z.square().sum(-1) - (self.log_std.sum() + 0.5 * math.log(2 * math.pi) * len(self.log_std))
 
-    def entropy(self) -> Tensor:
-        """Of the distribution of actions, in half widths."""
-        return self.log_std.sum() + 0.5 * math.log(2 * math.pi * math.e) * len(self.log_std)
-
     @torch.no_grad()
     def forward(self, observation: Tensor, generator: Generator) -> Tensor:
         """Actions [B, nu] for observations [B, no], drawn with the generator."""

@@ -60,7 +60,7 @@ class UpdateReport(NamedTuple):
     kl: float
     """How far the policy moved."""
     clipped: float
-    """Share of steps whose gradient was cut off at the end."""
+    """Share of steps whose probability has changed by more than `clip` in the end."""
     epochs: int
     """Passes in which the policy moved."""
     critic_loss: tuple[float, ...]
@@ -148,7 +148,7 @@ class ProximalUpdate:
         settings = self.settings
         values = critics.forward(inputs)[..., 0]
         error = values - targets
-        # Of the sum over critics: each has its own parameters, so none weighs against another.
+        # Of the sum over critics: each has its own parameters, so they meet in the limit on the gradient's norm alone.
         slope = error * (2 / error.shape[1])
         for before in old:
             held = values.clamp(before - settings.clip, before + settings.clip)
