@@ -19,11 +19,11 @@ import torch
 from torch import Generator, Tensor, nn
 
 from samba_rl.advantages import Critics
+from samba_rl.agent import Agent
 from samba_rl.learners import make_settings
 from samba_rl.policies import GaussianPolicy, PolicySettings, UniformPolicy
 from samba_rl.sources import RealSource
 from samba_rl.tasks import make_task
-from samba_rl.train import Agent
 from samba_rl.updates.proximal import Batch, ProximalSettings, ProximalUpdate
 
 ENVS, STEPS = 1000, 30

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from samba_rl.registration import register_when_imported
 
 if TYPE_CHECKING:
+    from samba_rl.agent import Agent
     from samba_rl.data import DataSet, Schema
     from samba_rl.evaluation import Evaluation
     from samba_rl.learners import LEARNERS, Learner, Settings, make_settings
@@ -17,13 +18,12 @@ if TYPE_CHECKING:
     from samba_rl.models.world import ModelWorld
     from samba_rl.policies import GaussianPolicy, UniformPolicy
     from samba_rl.rollout import rollout
-    from samba_rl.runs import Run, load_run, train
+    from samba_rl.runs import Run, load_run, resume, train
     from samba_rl.tasks import SafeCartPoleDoublePendulum, SafeFetchReach, SafePendulum, make_task
     from samba_rl.tasks.gym import GymTask
     from samba_rl.tasks.hazard import AngleHazard
     from samba_rl.tasks.task import Quantity, Task, World
-    from samba_rl.train import Agent
-    from samba_rl.types import Policy, Traces, Transitions, UserError
+    from samba_rl.types import Paused, Policy, Stopped, Traces, Transitions, UserError
 
 __version__ = "0.1.0"
 
@@ -39,6 +39,7 @@ __all__ = [
     "GymTask",
     "Learner",
     "ModelWorld",
+    "Paused",
     "Policy",
     "Quantity",
     "Run",
@@ -47,6 +48,7 @@ __all__ = [
     "SafePendulum",
     "Schema",
     "Settings",
+    "Stopped",
     "Task",
     "Traces",
     "Transitions",
@@ -56,11 +58,13 @@ __all__ = [
     "load_run",
     "make_settings",
     "make_task",
+    "resume",
     "rollout",
     "train",
 ]
 
 _HOMES = {
+    "samba_rl.agent": ("Agent",),
     "samba_rl.data": ("DataSet", "Schema"),
     "samba_rl.evaluation": ("Evaluation",),
     "samba_rl.learners": ("LEARNERS", "Learner", "Settings", "make_settings"),
@@ -68,13 +72,12 @@ _HOMES = {
     "samba_rl.models.world": ("ModelWorld",),
     "samba_rl.policies": ("GaussianPolicy", "UniformPolicy"),
     "samba_rl.rollout": ("rollout",),
-    "samba_rl.runs": ("Run", "load_run", "train"),
+    "samba_rl.runs": ("Run", "load_run", "resume", "train"),
     "samba_rl.tasks": ("SafeCartPoleDoublePendulum", "SafeFetchReach", "SafePendulum", "make_task"),
     "samba_rl.tasks.gym": ("GymTask",),
     "samba_rl.tasks.hazard": ("AngleHazard",),
     "samba_rl.tasks.task": ("Quantity", "Task", "World"),
-    "samba_rl.train": ("Agent",),
-    "samba_rl.types": ("Policy", "Traces", "Transitions", "UserError"),
+    "samba_rl.types": ("Paused", "Policy", "Stopped", "Traces", "Transitions", "UserError"),
 }
 
 

@@ -16,7 +16,7 @@ from typing import Literal, final, get_args
 import torch
 from torch import Tensor
 
-from samba_rl.types import Traces, UserError, did_you_mean
+from samba_rl.types import State, Traces, UserError, did_you_mean
 
 Kind = Literal["none", "expectation", "cvar", "chance"]
 
@@ -282,8 +282,19 @@ class Multiplier:
             return aim
         return max(aim, (1 + self.settings.slack) * self.least) if self.infeasible else max(aim, self.least)
 
+    def state_dict(self) -> State:
+        """λ, and what is known of the limit."""
+        return {"value": self.value, "least": self.least}
+
+    def load_state_dict(self, state: State) -> None:
+        """Go on as the one that gave this state would have."""
+        self.value = float(state["value"])
+        self.least = None if state["least"] is None else float(state["least"])
+
     def update(self, measured: float) -> None:
-        """Adapt λ to the measured value of the constraint."""
+        """Adapt λ to the measured value of the constraint; one that is not finite says nothing."""
+        if not math.isfinite(measured):
+            return
         settings, target = self.settings, self.target
         if settings.schedule == "adaptive":
             if measured > target:

@@ -12,7 +12,7 @@ from samba_rl.advantages import AdvantageSettings, Critics, gae, to_go
 from samba_rl.constraints import Constraint
 from samba_rl.objectives import Objective
 from samba_rl.policies import GaussianPolicy
-from samba_rl.types import Traces
+from samba_rl.types import State, Traces
 from samba_rl.updates.multi_gradient import min_norm_weights, policy_gradients
 from samba_rl.updates.proximal import Batch, ProximalSettings, ProximalUpdate, UpdateReport
 
@@ -98,6 +98,29 @@ class Control:
         advantage, weights = self._combine(inputs, raw, advantages, multipliers, cost_scale, least_weight)
         batch = Batch(inputs, raw, advantage, critic_inputs[:, on], targets)
         return ControlReport(weights, self.update(batch, generator))
+
+    @property
+    def finite(self) -> bool:
+        """Whether every number of the policy and the critics, and what the optimisers remember of them, is finite."""
+        optimisers = (self.update.policy_optimiser, self.update.critic_optimiser)
+        remembered = [each for optimiser in optimisers for kept in optimiser.state.values() for each in kept.values()]
+        parameters = [*self.policy.parameters(), *self.critics.parameters(), self.critics.mean, self.critics.std]
+        # A sum is finite only if all of its parts are (or it overflows, which is no better).
+        return bool(torch.stack([each.detach().sum().float() for each in (*parameters, *remembered)]).isfinite().all())
+
+    def state_dict(self) -> State:
+        """What the policy, the critics and the optimisers are, as copies."""
+        return {
+            "policy": {name: value.clone() for name, value in self.policy.state_dict().items()},
+            "critics": {name: value.clone() for name, value in self.critics.state_dict().items()},
+            "update": self.update.state_dict(),
+        }
+
+    def load_state_dict(self, state: State) -> None:
+        """Go on as the one that gave this state would have."""
+        self.policy.load_state_dict(state["policy"])
+        self.critics.load_state_dict(state["critics"])
+        self.update.load_state_dict(state["update"])
 
     def _critic_inputs(self, traces: Traces, observation: Tensor) -> Tensor:
         """The observation, the time, and what a constraint's critic needs beside them [K, B, T, no + 2]."""

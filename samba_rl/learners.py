@@ -13,6 +13,7 @@ from samba_rl.models.likelihood import FitSettings
 from samba_rl.objectives import ObjectiveName
 from samba_rl.policies import PolicySettings
 from samba_rl.sources import FirstTrials, ZetaName
+from samba_rl.trials import RealSettings
 from samba_rl.types import UserError, did_you_mean
 from samba_rl.updates.proximal import ProximalSettings
 
@@ -84,6 +85,7 @@ class Settings:
     is first missed and at the end, and an eighth of that after each trial while the limit looks out of reach. 0: it is
     not estimated."""
     first: FirstSettings = field(default_factory=FirstSettings)
+    real: RealSettings = field(default_factory=RealSettings)
     constraint: ConstraintSettings = field(default_factory=ConstraintSettings)
     more_constraints: tuple[ConstraintSettings, ...] = ()
     """Further limits, each with its own multiplier."""

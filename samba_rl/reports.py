@@ -6,7 +6,10 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import final
+from typing import TYPE_CHECKING, final
+
+if TYPE_CHECKING:
+    from samba_rl.types import State
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,8 @@ class TrialReport:
     coverage95: tuple[float, ...]
     seconds: float
     """Since the beginning."""
+    broken: int = 0
+    """Episodes of this trial that were broken off because the system failed."""
 
 
 @dataclass(frozen=True)
@@ -98,6 +103,15 @@ class Clock:
             yield
         finally:
             self._phases[phase] += time.perf_counter() - begin
+
+    def state_dict(self) -> State:
+        """What it shows."""
+        return {"seconds": self.seconds, "phases": dict(self._phases)}
+
+    def load_state_dict(self, state: State) -> None:
+        """Go on from there."""
+        self._begin = time.perf_counter() - float(state["seconds"])
+        self._phases.update({name: float(seconds) for name, seconds in state["phases"].items()})
 
     @property
     def seconds(self) -> float:

@@ -26,6 +26,8 @@ def rollout(world: World, policy: Policy, n: int, horizon: int | None = None, *,
         wanted = policy(observation, generator)
         u = task.admit(wanted, n)
         step = world.step(x, u, active)
+        if step.failed is not None:
+            active = active & ~step.failed
         x = torch.where(active[:, None], step.x, x)
         cost, safety, violation = step.charges
         rows.append(

@@ -39,10 +39,15 @@ class RealSource:
 
     def __call__(self, policy: Policy, n: int, generator: Generator) -> Traces:
         """n real trajectories; one after the other where the system is a single one, such as a rig."""
-        if self.world.task.parallel:
-            return rollout(self.world, policy, n, generator=generator)
-        each = [policy.episode(i) if isinstance(policy, OpenLoopPolicy) else policy for i in range(n)]
-        return Traces.joined([rollout(self.world, one, 1, generator=generator) for one in each])
+        parts = policies_by_part(policy, n, self.world.task.parallel)
+        return Traces.joined([rollout(self.world, one, count, generator=generator) for one, count in parts])
+
+
+def policies_by_part(policy: Policy, n: int, parallel: bool) -> list[tuple[Policy, int]]:
+    """The policy for n episodes and their number: all at once, or one after the other."""
+    if parallel:
+        return [(policy, n)]
+    return [(policy.episode(i) if isinstance(policy, OpenLoopPolicy) else policy, 1) for i in range(n)]
 
 
 @final

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, final
 
@@ -24,13 +24,22 @@ class TensorBoardLog:
     Trials stand over real samples, improvements over the number of control iterations.
     """
 
-    def __init__(self, folder: Path) -> None:
-        """The folder is made when the first event comes."""
+    def __init__(self, folder: Path, earlier: Sequence[Event] = ()) -> None:
+        """The folder is made when the first event comes.
+
+        If a run goes on, all of it is written anew, beginning with the `earlier` events: what is there already may tell
+        of things that now happen once more.
+        """
         if not available():
             raise UserError("TensorBoard is not installed; install it with: pip install 'samba-rl[tensorboard]'")
         self._folder = folder
         self._writer: Any = None
         self._controls = 0
+        if earlier:
+            for file in folder.glob("events.out.tfevents.*"):
+                file.unlink()
+        for event in earlier:
+            self(event)
 
     def __call__(self, event: Event) -> None:
         """Write an event's numbers."""

@@ -5,14 +5,25 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor
 
+State: TypeAlias = "dict[str, Any]"
+"""What something must remember to go on exactly: tensors, numbers, texts, None, and lists and dicts of those."""
+
 
 class UserError(ValueError):
     """A mistake in what was asked for; the message names the thing, the value and the way out."""
+
+
+class Stopped(Exception):  # noqa: N818 - nothing is wrong: the run ends here on purpose
+    """A run ends here before its time; everything is on the disk, and it can be resumed."""
+
+
+class Paused(Stopped):
+    """The same because of the system: it should be looked at before the run goes on."""
 
 
 def did_you_mean(given: str, known: Iterable[str]) -> str:
@@ -24,12 +35,30 @@ def did_you_mean(given: str, known: Iterable[str]) -> str:
     return f"there are: {', '.join(names)}" if len(names) <= 20 else f"none of the {len(names)} known names is near"
 
 
+def printable(words: str) -> str:
+    """The text with control characters spelt out: nothing in it can move a terminal's cursor or change its colours."""
+    return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in words)
+
+
 class Policy(Protocol):
     """Anything that maps observations to actions."""
 
     def __call__(self, observation: Tensor, generator: Generator) -> Tensor:
         """Actions [B, nu] for observations [B, no]; randomness comes from the generator alone."""
         ...
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What broke a real episode off; it is kept up to there."""
+
+    episode: int
+    """Its place among the episodes that ran together, from 0."""
+    step: int
+    """The step that failed, from 0; it counts as not taken."""
+    text: str
+    stopped: bool = False
+    """The program was stopped: the system is not to blame."""
 
 
 @dataclass(frozen=True)

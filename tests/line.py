@@ -10,11 +10,14 @@ import torch
 from torch import Generator, Tensor
 
 from samba_rl.advantages import AdvantageSettings
+from samba_rl.agent import Agent
 from samba_rl.learners import FirstSettings, ImaginationSettings, Learner, Settings, make_settings
 from samba_rl.models.gp import GPSettings
 from samba_rl.models.likelihood import FitSettings
-from samba_rl.policies import PolicySettings
+from samba_rl.policies import GaussianPolicy, PolicySettings
 from samba_rl.tasks.task import EquationsWorld, Quantity, Task, World
+from samba_rl.train import train
+from samba_rl.trials import Trials
 from samba_rl.updates.proximal import ProximalSettings
 
 if TYPE_CHECKING:
@@ -76,6 +79,12 @@ class Line(Task):
         place = int((float(x[0]) + 4) / 8 * size)
         picture[size // 2, max(0, min(size - 1, place))] = 0
         return picture
+
+
+def spend(agent: Agent, world: World | None = None, seed: int = 0) -> GaussianPolicy:
+    """Train the agent on its system, or on another world."""
+    trials = Trials(agent.task.world() if world is None else world, agent.settings.real)
+    return train(agent, trials, Generator().manual_seed(seed))
 
 
 def make_line() -> Line:

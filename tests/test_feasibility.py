@@ -10,15 +10,15 @@ import torch
 from torch import Generator, Tensor
 
 from samba_rl.advantages import AdvantageSettings
+from samba_rl.agent import Agent
 from samba_rl.constraints import Constraint, CVaR, Expectation, MultiplierSettings
 from samba_rl.feasibility import Safest
 from samba_rl.learners import FirstSettings, Settings, make_settings
 from samba_rl.policies import GaussianPolicy, PolicySettings
 from samba_rl.reports import Event, ImprovementReport, Notice
-from samba_rl.train import Agent, train
 from samba_rl.types import Policy, Traces
 from samba_rl.updates.proximal import ProximalSettings
-from tests.line import Line
+from tests.line import Line, spend
 from tests.threads import one_thread
 from tests.traces import on_a_line, seeded, simple_policy
 
@@ -132,7 +132,7 @@ def _everywhere_unsafe(monkeypatch: pytest.MonkeyPatch) -> None:
 def run(settings: Settings = QUICK) -> tuple[Agent, list[str], list[ImprovementReport]]:
     events: list[Event] = []
     agent = Agent(Line(), settings, log=events.append)
-    train(agent, agent.task.world())
+    spend(agent)
     notices = [event.text for event in events if isinstance(event, Notice)]
     return agent, notices, [event for event in events if isinstance(event, ImprovementReport)]
 
@@ -244,7 +244,7 @@ def test_each_constraint_has_its_own_estimate(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(Line, "safety", two)
     events: list[Event] = []
     agent = Agent(Line(constraints=("edge", "wall")), QUICK, log=events.append)
-    train(agent, agent.task.world())
+    spend(agent)
     (notice,) = [event.text for event in events if isinstance(event, Notice)]
     assert "CVaR 0.9 of the wall cost" in notice
     edge, wall = agent.multipliers

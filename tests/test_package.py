@@ -70,7 +70,7 @@ def test_functions_win_over_the_modules_of_their_names(first: str) -> None:
     """Whoever imported the modules before."""
     kinds = python(
         f"import samba_rl\n{first}\nfrom samba_rl import rollout, train\n"
-        "from samba_rl.train import Agent\nimport samba_rl.rollout, samba_rl.train\n"
+        "from samba_rl.agent import Agent\nimport samba_rl.rollout, samba_rl.train\n"
         "print(*(type(f).__name__ for f in (rollout, train, samba_rl.rollout, samba_rl.train)))\n"
         "print(train.__module__, samba_rl.Agent is Agent)"
     )

@@ -1,10 +1,13 @@
 import math
 
+import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 from torch import Generator, Tensor
 
 from samba_rl import SafeCartPoleDoublePendulum, SafePendulum, UniformPolicy, UserError, rollout
+from samba_rl.tasks.task import Step, Task
 
 RANDOM = UniformPolicy((-2.0,), (2.0,))
 
@@ -82,6 +85,43 @@ def test_bad_requests() -> None:
         rollout(world, RANDOM, 3, 0, generator=seeded(0))
     with pytest.raises(UserError, match="'torque', is nan"):
         rollout(world, lambda o, g: torch.full((len(o), 1), math.nan), 3, generator=seeded(0))
+
+
+class Failing:
+    """The pendulum's world, in which episodes 1 and 2 fail at steps 3 and 0."""
+
+    def __init__(self) -> None:
+        self.task: Task = SafePendulum()
+        self.inner = self.task.world()
+        self.count = 0
+
+    def reset(self, n: int, generator: Generator, *, slots: Tensor | None = None, x: Tensor | None = None) -> Tensor:
+        return self.inner.reset(n, generator, slots=slots, x=x)
+
+    def step(self, x: Tensor, u: Tensor, active: Tensor | None = None) -> Step:
+        step = self.inner.step(x, u, active)
+        failed = torch.tensor([False, self.count == 3, self.count == 0])
+        self.count += 1
+        return step._replace(failed=failed) if bool(failed.any()) else step
+
+    def render(self, x: Tensor, u: Tensor | None, slot: int, size: int) -> NDArray[np.uint8]:
+        return self.inner.render(x, u, slot, size)
+
+    def close(self) -> None:
+        pass
+
+
+def test_a_step_that_failed_did_not_take_place_and_breaks_the_episode_off() -> None:
+    whole = rollout(SafePendulum().world(), RANDOM, 3, 8, generator=seeded(0))
+    traces = rollout(Failing(), RANDOM, 3, 8, generator=seeded(0))
+    assert traces.active.sum(1).tolist() == [8, 3, 0] and not bool(traces.terminated.any())
+    for i, steps in enumerate([8, 3, 0]):
+        assert torch.equal(traces.x[i, : steps + 1], whole.x[i, : steps + 1])
+        assert torch.equal(traces.cost[i, :steps], whole.cost[i, :steps])
+        assert torch.equal(traces.x[i, steps:], traces.x[i, steps].expand(9 - steps, 2))
+        assert not bool(traces.cost[i, steps:].any()) and not bool(traces.safety[i, steps:].any())
+    transitions = traces.transitions()
+    assert len(transitions) == 11 and not bool(transitions.terminated.any())
 
 
 def test_transitions_are_the_steps_that_took_place() -> None:

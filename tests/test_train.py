@@ -13,6 +13,7 @@ import torch
 from torch import Generator, Tensor
 
 from samba_rl import runs, sources
+from samba_rl.agent import Agent
 from samba_rl.constraints import ConstraintSettings, CVaR, MultiplierSettings
 from samba_rl.control import Control, ControlReport
 from samba_rl.learners import FirstSettings, ImaginationSettings, Settings, make_settings
@@ -24,10 +25,9 @@ from samba_rl.rollout import rollout
 from samba_rl.sources import RealSource
 from samba_rl.tasks.gym import GymTask
 from samba_rl.tasks.task import Charges, Step, World
-from samba_rl.train import Agent, train
 from samba_rl.types import Traces, Transitions, UserError
 from samba_rl.updates.proximal import UpdateReport
-from tests.line import START, Line
+from tests.line import START, Line, spend
 from tests.tasks.own_envs import Drift, danger
 from tests.threads import one_thread
 from tests.traces import by_hand, double, last_layer, seeded
@@ -200,7 +200,7 @@ def test_a_failed_fit_is_said() -> None:
 def test_a_run_spends_whole_episodes_and_no_more_than_it_may(samples: int, episodes: int, expected: list[int]) -> None:
     settings = replace(PLAIN, real_samples=samples, episodes=episodes, first=FirstSettings(samples=11, how="uniform"))
     agent, events = agent_of(settings=settings)
-    train(agent, agent.task.world())
+    spend(agent)
     assert [trial.real_samples for trial in trials(events)] == expected
     assert agent.data.transitions.step.tolist() == list(range(10)) * (expected[-1] // 10)
     last = improvements(events)[-1]
@@ -211,7 +211,7 @@ def test_a_run_spends_whole_episodes_and_no_more_than_it_may(samples: int, episo
 def test_episodes_that_end_early_do_not_lead_to_overspending(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Line, "done", lambda self, x, recent: x[:, 0] > -2)
     agent, events = agent_of(settings=replace(PLAIN, episodes=2), seed=seed)
-    train(agent, agent.task.world(), seed=seed)
+    spend(agent, seed=seed)
     steps = agent.data.transitions
     assert 30 < agent.real_samples == len(steps) <= 40  # less than another whole episode is left
     assert len(trials(events)) > 2  # it was not all spent on two times two episodes
@@ -224,7 +224,7 @@ def test_episodes_that_end_early_do_not_lead_to_overspending(seed: int, monkeypa
 def test_the_seed_decides_on_the_policy_and_the_data() -> None:
     def once(seed: int) -> tuple[GaussianPolicy, Agent]:
         agent, _ = agent_of(settings=QUICK, seed=seed)
-        return train(agent, agent.task.world(), seed=seed), agent
+        return spend(agent, seed=seed), agent
 
     (policy, agent), (again, agent_again), (other, agent_other) = once(0), once(0), once(1)
     assert same_policy(policy, again) and same(agent.data.transitions, agent_again.data.transitions)
@@ -252,7 +252,7 @@ def chosen_speed(
     """The speed of the policy that the last ask gives, on a model that knows the truth; the goal is 1."""
     patch.setattr(Control, "__call__", going)
     patch.setattr(going, "speeds", iter(speeds), raising=False)
-    patch.setattr(import_module("samba_rl.train"), "ModelSource", lambda model, *_: RealSource(model.task.world()))
+    patch.setattr(import_module("samba_rl.agent"), "ModelSource", lambda model, *_: RealSource(model.task.world()))
     settings = replace(
         PLAIN,
         constraint=ConstraintSettings(limit=limit),
@@ -344,7 +344,7 @@ def test_after_the_first_trial_and_where_the_cost_varies_no_policy_starts_afresh
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     agent, events = agent_of()
-    train(agent, agent.task.world())
+    spend(agent)
     assert not notices(events)
     monkeypatch.setattr(Line, "_cost", lambda self, x, u: torch.ones_like(x[:, 0]))
     fresh, events = agent_of()
@@ -394,13 +394,13 @@ def test_where_a_start_moves_a_rig_imagined_episodes_begin_where_real_ones_did(m
 
     monkeypatch.setattr(Line, "start", refuse)
     monkeypatch.setattr(sources, "rollout", watched)
-    train(agent, Rig(Line(pure_start=False)))
+    spend(agent, Rig(Line(pure_start=False)))
     assert len(trials(events)) == 3 and len(imagined) >= 3 * 2 + 2
     assert all(begun <= real_ones for begun, real_ones in imagined)
     assert imagined[0][0] == imagined[0][1] and len(imagined[0][1]) == 2 and len(imagined[-1][1]) == 4
     # A system whose start is pure is asked for it.
     with pytest.raises(RuntimeError, match="the rig moves"):
-        train(agent_of()[0], Rig(Line()))
+        spend(agent_of()[0], Rig(Line()))
 
 
 class Counted(Drift):

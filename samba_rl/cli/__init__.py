@@ -8,13 +8,14 @@ from collections.abc import Callable
 
 import tyro
 
-from samba_rl.cli import results, systems
+from samba_rl.cli import listing, results, systems
 from samba_rl.cli.parsing import one_line, parsed
-from samba_rl.types import UserError, did_you_mean
+from samba_rl.types import UserError, did_you_mean, printable
 
 DESCRIPTION = """Safe, sample-efficient reinforcement learning (SAMBA) for systems where every real trial is expensive.
 
 Start with:  samba-rl train safe-pendulum        learn to balance safely; ends with figures and pictures
+             samba-rl resume runs/x              go on with a run that was interrupted
              samba-rl tasks                      what systems there are
              samba-rl check-env MyEnv-v0         whether your own Gymnasium environment can be used
 """
@@ -22,11 +23,18 @@ Start with:  samba-rl train safe-pendulum        learn to balance safely; ends w
 
 def train() -> int:
     """Learn a policy on a system; `samba-rl train SYSTEM --help` shows every setting with its value there."""
-    raise AssertionError("its arguments depend on the system, so it is parsed apart: see `main`")
+    raise AssertionError("its arguments depend on the system, so it is parsed apart: see `_call`")
+
+
+def resume() -> int:
+    """Go on with a run that was interrupted, to the same end that it would have had."""
+    raise AssertionError("it brings in torch, so it is loaded when it is asked for: see `_call`")
 
 
 COMMANDS: dict[str, Callable[..., int]] = {
     "train": train,
+    "resume": resume,
+    "runs": listing.runs,
     "eval": results.evaluate,
     "render": results.render,
     "tasks": systems.tasks,
@@ -41,7 +49,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         return _call(given)()
     except UserError as error:
-        print(f"samba-rl: {error}", file=sys.stderr)
+        print(f"samba-rl: {printable(str(error))}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("samba-rl: interrupted", file=sys.stderr)
@@ -59,6 +67,10 @@ def _call(given: list[str]) -> Callable[[], int]:
         from samba_rl.cli.training import parsed_train
 
         return parsed_train(given[1:])
+    if given[:1] == ["resume"]:
+        from samba_rl.cli.training import resume as go_on
+
+        return parsed(go_on, "samba-rl resume", given[1:])
     if given and given[0] in COMMANDS:
         return parsed(COMMANDS[given[0]], f"samba-rl {given[0]}", given[1:])
     if given and not given[0].startswith("-"):

@@ -13,8 +13,10 @@ from rich.table import Table
 
 from samba_rl.constraints import make_constraints
 from samba_rl.reports import ImprovementReport, Notice, TrialReport
+from samba_rl.types import printable
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from types import TracebackType
 
     from rich.console import Console
@@ -56,22 +58,31 @@ class Progress:
     def __call__(self, event: Event) -> None:
         """Show an event."""
         if isinstance(event, Notice):
-            self._console.print(f"[yellow]Note:[/] {escape(event.text)}", soft_wrap=True)
+            self._console.print(f"[yellow]Note:[/] {text(event.text)}", soft_wrap=True)
             return
+        self._take(event)
+        if isinstance(event, TrialReport) and self._live is None:
+            self._console.print(self._line(event), soft_wrap=True, highlight=False, markup=False)
+        if self._live is not None:
+            self._live.update(self._table(), refresh=True)
+
+    def recall(self, events: Sequence[Event]) -> None:
+        """Take in what happened before the run was interrupted, without showing it again."""
+        for event in events:
+            if not isinstance(event, Notice):
+                self._take(event)
+
+    def _take(self, event: TrialReport | ImprovementReport) -> None:
         if isinstance(event, TrialReport):
             self._trial = event
             self._phase = "improving the policy on the model"
-            if self._live is None:
-                self._console.print(self._line(event), soft_wrap=True, highlight=False, markup=False)
-        else:
-            self._latest = event
-            self._controls += 1
-            self._times.append((self._controls, event.seconds))
-            self._phase = f"improving the policy on the model, {event.control} of {event.controls}"
-            if event.control == event.controls:
-                self._phase = "real trial, and fitting the model" if self._trials_left() else "choosing the policy"
-        if self._live is not None:
-            self._live.update(self._table(), refresh=True)
+            return
+        self._latest = event
+        self._controls += 1
+        self._times.append((self._controls, event.seconds))
+        self._phase = f"improving the policy on the model, {event.control} of {event.controls}"
+        if event.control == event.controls:
+            self._phase = "real trial, and fitting the model" if self._trials_left() else "choosing the policy"
 
     # Time -----------------------------------------------------------------------------------------------------------
 
@@ -135,7 +146,7 @@ class Progress:
             table.add_row("calibration of the model", self._calibration(trial))
         if latest is not None:
             for i, constraint in enumerate(self._constraints):
-                table.add_row(escape(constraint.in_words()), f"{self._value(i)}, λ = {latest.multipliers[i]:.3g}")
+                table.add_row(text(constraint.in_words()), f"{self._value(i)}, λ = {latest.multipliers[i]:.3g}")
             table.add_row("λ_π, the weight of the cost", f"{latest.lambda_pi:.2f}")
             table.add_row("return on the model", number(latest.model_return))
         if trial is not None:
@@ -156,6 +167,11 @@ class Progress:
     def _calibration(self, trial: TrialReport) -> str:
         scores = ", ".join(f"{value:.2f}" for value in trial.z_std)
         return f"surprise {number(trial.surprise)}, z {scores}"
+
+
+def text(value: object) -> str:
+    """What comes from a file or a user, so that it is shown as it is: no markup, and no control of the terminal."""
+    return escape(printable(str(value)))
 
 
 def number(value: float) -> str:

@@ -42,7 +42,7 @@ def evaluate(
         workers: Processes for MuJoCo. Left out: one for each core; 0: none.
         as_json: Print one line of JSON instead of a table.
     """
-    from samba_rl.runs.plain import to_plain
+    from samba_rl.plain import to_plain
 
     loaded = _load(run, task)
     console = Console(stderr=as_json)

@@ -1,13 +1,13 @@
-"""The command train."""
+"""The commands train and resume."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, final
 
 import torch
 import tyro
@@ -16,19 +16,21 @@ from rich.markup import escape
 from rich.table import Table
 
 from samba_rl.cli.parsing import load_task, one_line
-from samba_rl.cli.progress import Progress, duration
+from samba_rl.cli.progress import Progress, duration, text
 from samba_rl.cli.results import evaluation_table
+from samba_rl.cli.stopping import polite_stop
 from samba_rl.constraints import ConstraintSettings
 from samba_rl.learners import LEARNERS, Settings, make_settings
-from samba_rl.runs import Run
+from samba_rl.runs import Run, earlier_events, run_in
+from samba_rl.runs import resume as go_on
 from samba_rl.runs import train as learn
-from samba_rl.runs.folder import DATA, write_json
+from samba_rl.runs.folder import CONFIG, EVALUATION, SUMMARY, write_json
 from samba_rl.tasks import TASKS
 from samba_rl.tensorboard import TensorBoardLog, available
-from samba_rl.types import UserError
+from samba_rl.types import Paused, Stopped, UserError
 
 if TYPE_CHECKING:
-    from samba_rl.reports import Event
+    from samba_rl.reports import Event, Log
     from samba_rl.tasks.task import Task
 
 PROG = "samba-rl train"
@@ -40,6 +42,8 @@ limits are numbered: --more-constraints.0.kind chance --more-constraints.0.limit
 LEARNERS_IN_WORDS = "; ".join(
     f"{name}: minimises {' and '.join(row.objectives)}, limit {row.constraint}" for name, row in LEARNERS.items()
 )
+INTERRUPTED, PAUSED = 130, 3
+"""Exit codes of a run that did not come to its end: the user stopped it, the system failed."""
 EVALUATION_STEPS = {True: 10_000, False: 3_000}
 """By whether the system's equations are known: a simulator is slow."""
 
@@ -128,51 +132,144 @@ def _more_constraints(arguments: list[str]) -> tuple[ConstraintSettings, ...]:
 
 def train(task: Task, options: Options) -> int:
     """Train, show how it goes, evaluate, draw."""
-    if options.threads is not None:
-        if options.threads < 1:
-            raise UserError(f"--threads {options.threads}: at least 1 is needed")
-        torch.set_num_threads(options.threads)
-    console = Console(highlight=False)
+    _set_threads(options.threads)
     out = options.out or _free_folder(task.name, options.learner, options.seed)
-    title = f"{task.title}: {options.learner}, seed {options.seed}"
-    with Progress(console, task, options.settings, title) as progress, _Events(out) as events:
-        if events.missing:
-            console.print(f"[dim]{escape(events.missing)}[/]")
+    shown = _Shown(task, options.task, out, options.learner, options.seed, options.settings)
 
-        def log(event: Event) -> None:
-            progress(event)
-            events(event)
+    def learned(log: Log, stop: Callable[[], bool]) -> Run:
+        return learn(
+            task,
+            options.learner,
+            preset=options.preset,
+            seed=options.seed,
+            settings=options.settings,
+            device=options.device,
+            out=out,
+            data=options.data,
+            log=log,
+            workers=options.workers,
+            stop=stop,
+        )
 
+    return shown.run(learned, options.evaluation, options.pictures, options.workers)
+
+
+def resume(
+    run: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")],
+    task: str | None = None,
+    workers: int | None = None,
+    evaluation: bool = True,
+    pictures: bool = True,
+) -> int:
+    """Go on with a run that was interrupted, to the same end that it would have had.
+
+    Args:
+        run: The folder that `samba-rl train` wrote.
+        task: The system as module:function or file.py:function, where it is one of your own.
+        workers: Processes for MuJoCo. Left out: as many as the run had.
+        evaluation: Whether the policy is evaluated at the end, with and without its noise.
+        pictures: Whether pictures are drawn at the end.
+    """
+    given = None if task is None else load_task(task)
+    system, about = run_in(run, given)
+    shown = _Shown(system, task or system.name, run, about.learner, about.seed, about.settings)
+    if (run / SUMMARY).exists() and (run / EVALUATION).exists():
+        shown.console.print(
+            f"The run in [bold]{text(run)}[/] is finished: there is nothing to go on with.", soft_wrap=True
+        )
+        shown.print_next([])
+        return 0
+
+    def learned(log: Log, stop: Callable[[], bool]) -> Run:
+        return go_on(run, given, log=log, workers=workers, stop=stop)
+
+    return shown.run(learned, evaluation, pictures, workers, earlier_events(run))
+
+
+def _set_threads(threads: int | None) -> None:
+    if threads is not None:
+        if threads < 1:
+            raise UserError(f"--threads {threads}: at least 1 is needed")
+        torch.set_num_threads(threads)
+
+
+@final
+class _Shown:
+    """A run as the command line shows it, from its beginning or from where it was interrupted."""
+
+    def __init__(self, task: Task, named: str, out: Path, learner: str, seed: int, settings: Settings) -> None:
+        self.console = Console(highlight=False)
+        self._task, self._out, self._settings = task, out, settings
+        self._own = f" --task {named}" if ":" in named else ""
+        self._title = f"{text(task.title)}: {text(learner)}, seed {seed}"
+
+    def run(
+        self,
+        learned: Callable[[Log, Callable[[], bool]], Run],
+        evaluation: bool,
+        pictures: bool,
+        workers: int | None,
+        earlier: Sequence[Event] = (),
+    ) -> int:
+        """Learn, evaluate, draw; gives the exit code."""
         try:
-            run = learn(
-                task,
-                options.learner,
-                preset=options.preset,
-                seed=options.seed,
-                settings=options.settings,
-                device=options.device,
-                out=out,
-                data=options.data,
-                log=log,
-                workers=options.workers,
-            )
+            run = self._learn(learned, earlier)
+        except Paused as pause:
+            self.console.print(f"[yellow]Paused:[/] {text(pause)}.", soft_wrap=True)
+            self._print_resume()
+            return PAUSED
+        except Stopped:
+            self.console.print("Stopped, and saved.")
+            self._print_resume()
+            return INTERRUPTED
         except KeyboardInterrupt:
-            if (out / DATA).exists():
-                console.print(f"What was measured is kept: --data {escape(str(out / DATA))}", soft_wrap=True)
+            if (self._out / CONFIG).exists():
+                self.console.print("Stopped at once.")
+                self._print_resume()
             raise
-    console.print(_summary_table(title, run))
-    if options.evaluation:
-        _evaluate(console, run, out, options.workers)
-    pictures = _draw(console, run, out) if options.pictures else []
-    _print_next(console, out, pictures, options.task if ":" in options.task else None)
-    return 0
+        self.console.print(_summary_table(self._title, run))
+        if evaluation:
+            _evaluate(self.console, run, self._out, workers)
+        self.print_next(_draw(self.console, run, self._out) if pictures else [])
+        return 0
+
+    def _learn(self, learned: Callable[[Log, Callable[[], bool]], Run], earlier: Sequence[Event]) -> Run:
+        progress = Progress(self.console, self._task, self._settings, self._title)
+        progress.recall(earlier)
+        with progress, _Events(self._out, earlier) as events, polite_stop() as stop:
+            if events.missing:
+                self.console.print(f"[dim]{escape(events.missing)}[/]")
+
+            def log(event: Event) -> None:
+                progress(event)
+                events(event)
+
+            return learned(log, stop)
+
+    def _print_resume(self) -> None:
+        command = f"samba-rl resume {self._out}{self._own}"
+        self.console.print(f"Everything measured is kept. Go on with:  [bold]{text(command)}[/]", soft_wrap=True)
+
+    def print_next(self, pictures: list[Path]) -> None:
+        """What a user may want to do with a finished run."""
+        out, own = self._out, self._own
+        commands = {
+            f"samba-rl eval {out}{own}": "evaluate it again, longer or with another seed",
+            f"samba-rl render {out} {out / 'film.mp4'}{own}": "film it",
+            f"tensorboard --logdir {out}": "see every curve",
+        }
+        shown = f" ({', '.join(picture.name for picture in pictures)})" if pictures else ""
+        self.console.print(f"The run is in [bold]{text(out)}[/]{escape(shown)}. Next:", soft_wrap=True)
+        width = max(map(len, commands))
+        for command, what in commands.items():
+            self.console.print(f"  [bold]{text(command.ljust(width))}[/]  {what}", soft_wrap=True)
 
 
 class _Events:
     """TensorBoard's events, if it is there."""
 
-    def __init__(self, folder: Path) -> None:
-        self._log = TensorBoardLog(folder) if available() else None
+    def __init__(self, folder: Path, earlier: Sequence[Event]) -> None:
+        self._log = TensorBoardLog(folder, earlier) if available() else None
         self.missing = "" if self._log else "No events for TensorBoard: pip install 'samba-rl[tensorboard]'"
 
     def __enter__(self) -> _Events:
@@ -208,7 +305,7 @@ def _summary_table(title: str, run: Run) -> Table:
     for limit in summary["constraints"]:
         reachable = {True: "can be met", False: "looks infeasible", None: "not examined"}[limit["feasible"]]
         least = "" if limit["least"] is None else f", least on the model {limit['least']:.3g}"
-        table.add_row(f"limit on {escape(limit['constraint'])}", f"{limit['limit']:g}: {reachable}{least}")
+        table.add_row(f"limit on {text(limit['constraint'])}", f"{limit['limit']:g}: {reachable}{least}")
     phases = ", ".join(f"{name} {seconds:.0f}" for name, seconds in summary["seconds_by_phase"].items())
     table.add_row("time", f"{duration(summary['seconds'])} ({phases})")
     return table
@@ -218,7 +315,7 @@ def _evaluate(console: Console, run: Run, out: Path, workers: int | None) -> Non
     steps = EVALUATION_STEPS[run.task.known_dynamics]
     with console.status(f"Evaluating: twice {steps:,} steps"):
         with_noise, without = (run.evaluate(steps, deterministic=plain, workers=workers) for plain in (False, True))
-    write_json(out / "evaluation.json", {"with_noise": with_noise.to_json(), "without_noise": without.to_json()})
+    write_json(out / EVALUATION, {"with_noise": with_noise.to_json(), "without_noise": without.to_json()})
     console.print(evaluation_table("On the real system, apart from learning", with_noise, without))
 
 
@@ -232,17 +329,3 @@ def _draw(console: Console, run: Run, out: Path) -> list[Path]:
         # The run is whole without them; most likely matplotlib is not installed, and the error says how it would be.
         console.print(f"[dim]No pictures: {escape(str(error))}[/]", soft_wrap=True)
         return []
-
-
-def _print_next(console: Console, out: Path, pictures: list[Path], task: str | None) -> None:
-    own = f" --task {task}" if task else ""
-    commands = {
-        f"samba-rl eval {out}{own}": "evaluate it again, longer or with another seed",
-        f"samba-rl render {out} {out / 'film.mp4'}{own}": "film it",
-        f"tensorboard --logdir {out}": "see every curve",
-    }
-    shown = f" ({', '.join(picture.name for picture in pictures)})" if pictures else ""
-    console.print(f"The run is in [bold]{escape(str(out))}[/]{escape(shown)}. Next:", soft_wrap=True)
-    width = max(map(len, commands))
-    for command, what in commands.items():
-        console.print(f"  [bold]{escape(command.ljust(width))}[/]  {what}", soft_wrap=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import os
 import secrets
@@ -25,6 +26,22 @@ def needed(module: str, package: str, what: str) -> Any:
         ) from error
 
 
+class DiskError(UserError):
+    """A file that cannot be written or read."""
+
+
+def disk_error(path: FilePath, error: OSError, *, reading: bool = False) -> DiskError:
+    """What to tell a user of a file that cannot be written or read."""
+    what = f"{path} cannot be {'read' if reading else 'written'}: {error.strerror or error}"
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return DiskError(f"{what}; free some space")
+    if error.errno == errno.EFBIG:
+        return DiskError(f"{what}; raise the limit on the size of files (ulimit -f)")
+    if reading:
+        return DiskError(f"{what}; see that it is there and may be read")
+    return DiskError(f"{what}; give a folder that can be written to, or see to its permissions")
+
+
 @contextmanager
 def replacing(path: FilePath) -> Iterator[BinaryIO]:
     """A file that takes the place of `path` once it is whole and on the disk; until then the old one stays."""
@@ -38,6 +55,33 @@ def replacing(path: FilePath) -> Iterator[BinaryIO]:
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, target)
+        sync_folder(target.parent)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def write_all(file: int, data: bytes, place: int | None = None) -> None:
+    """Write all of the data to an open file, at a place or behind what is there."""
+    rest = memoryview(data)
+    while rest:
+        written = os.write(file, rest) if place is None else os.pwrite(file, rest, place)
+        rest, place = rest[written:], None if place is None else place + written
+
+
+def flush(file: int) -> None:
+    """Have an open file on the disk when this returns."""
+    os.fdatasync(file) if hasattr(os, "fdatasync") else os.fsync(file)
+
+
+def sync_folder(folder: Path) -> None:
+    """Have the names in a folder on the disk too, where the system can do that."""
+    try:
+        handle = os.open(folder, os.O_RDONLY)
+    except OSError:
+        # Windows opens no folders.
+        return
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

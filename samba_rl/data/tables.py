@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,14 +20,25 @@ _IN_WORDS = {torch.float64: "a number", torch.bool: "True or False", torch.int64
 
 def write_csv(path: FilePath, schema: Schema, steps: Transitions) -> None:
     """Write the steps as CSV with a header line."""
-    columns = [column.of(steps).tolist() for column in schema._layout]
-    text = io.StringIO(newline="")
-    writer = csv.writer(text)
-    writer.writerow(schema.columns)
-    # The csv module writes floats by `repr`, the shortest text that gives the same float.
-    writer.writerows(zip(*columns, strict=True))
     with replacing(path) as file:
-        file.write(text.getvalue().encode())
+        file.write(_lines([schema.columns]) + _lines(_rows(schema, steps)))
+
+
+def append_csv(path: FilePath, schema: Schema, steps: Transitions, *, anew: bool = False) -> None:
+    """Write the steps behind those that are there, or `anew`; the system flushes them to the disk when it likes."""
+    with open(path, "wb" if anew else "ab") as file:
+        file.write((_lines([schema.columns]) if anew else b"") + _lines(_rows(schema, steps)))
+
+
+def _rows(schema: Schema, steps: Transitions) -> Iterator[Sequence[Any]]:
+    return zip(*(column.of(steps).tolist() for column in schema._layout), strict=True)
+
+
+def _lines(rows: Iterable[Sequence[Any]]) -> bytes:
+    text = io.StringIO(newline="")
+    # The csv module writes floats by `repr`, the shortest text that gives the same float.
+    csv.writer(text).writerows(rows)
+    return text.getvalue().encode()
 
 
 def read_csv(path: FilePath) -> tuple[Schema, Transitions]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import time
 from dataclasses import dataclass, field
@@ -14,11 +15,11 @@ from samba_rl.models.correlated import CorrelatedHyper, CorrelatedPosterior
 from samba_rl.models.exact import ExactPosterior
 from samba_rl.models.likelihood import FitSettings, Hyper, default_hyper, fit_hyper
 from samba_rl.models.sparse import SparsePosterior, accuracy
-from samba_rl.types import UserError
+from samba_rl.plain import from_plain, to_plain
+from samba_rl.types import State, Transitions, UserError
 
 if TYPE_CHECKING:
     from samba_rl.tasks.task import Task
-    from samba_rl.types import Transitions
 
 CORRELATED_LIMIT = 12_000
 """Numbers (points times outputs) that a model with correlated outputs holds: their covariances take a gigabyte."""
@@ -163,7 +164,12 @@ class GPDynamics:
         of_inputs, of_targets = Normaliser.of(raw_inputs), Normaliser.of(raw_targets)
         inputs, targets = of_inputs(raw_inputs), of_targets(raw_targets)
         hyper, likelihood, evaluations, failed = self._fit_hyper(inputs, targets)
-        posterior = self._condition(inputs, targets, hyper)
+        try:
+            posterior = self._condition(inputs, targets, hyper)
+        except UserError as error:
+            if self._hyper is None:
+                raise
+            posterior, hyper, failed = self._condition(inputs, targets, self._hyper), self._hyper, (*failed, str(error))
         # Only now, when nothing more can go wrong: a fit that fails leaves the model as it was.
         self._hyper, self._inputs, self._targets = hyper, of_inputs, of_targets
         self._set(posterior)
@@ -180,6 +186,52 @@ class GPDynamics:
         else:
             everything = torch.cat([old.inputs, inputs]), torch.cat([old.targets, targets])
             self._set(self._condition(*everything, self._hyper))
+
+    def state_dict(self) -> State:
+        """What the fit found: hyper-parameters, normalisation and report; empty where there was none.
+
+        The factor of the covariance is not in it: it follows from these and the data, and for thousands of points it
+        would take gigabytes. Its fingerprint is, so that whoever rebuilds it knows whether it is the same to the bit.
+        """
+        if self._hyper is None or self.report is None:
+            return {}
+        return {
+            "hyper": {name: value.clone() for name, value in vars(self._hyper).items()},
+            "inputs": dict(vars(self._inputs)),
+            "targets": dict(vars(self._targets)),
+            "points": len(self),
+            "report": to_plain(self.report),
+            "fingerprint": self._fingerprint(),
+        }
+
+    def load_state_dict(self, state: State, transitions: Transitions) -> bool:
+        """Become the model that gave this state, which was fitted to the first of these transitions.
+
+        Gives whether it is the same to the last bit: on another machine, or with another number of threads, the factor
+        differs in its last digits.
+        """
+        if not state:
+            return True
+        points = int(state["points"])
+        if not 0 < points <= len(transitions):
+            raise UserError(f"the model was fitted to {points} transitions, but there are {len(transitions)}")
+        first = Transitions(**{name: value[:points] for name, value in vars(transitions).items()})
+        raw_inputs, raw_targets = self._columns(first)
+        kind = CorrelatedHyper if self.settings.outputs == "correlated" else Hyper
+        self._hyper = kind(**state["hyper"]).to(raw_inputs)
+        self._inputs = Normaliser(**state["inputs"]).to(raw_inputs)
+        self._targets = Normaliser(**state["targets"]).to(raw_inputs)
+        self._set(self._condition(self._inputs(raw_inputs), self._targets(raw_targets), self._hyper))
+        self.report = from_plain(FitReport, state["report"], "report of the fit")
+        return bool(self._fingerprint() == state["fingerprint"])
+
+    def _fingerprint(self) -> str:
+        """Of what the factor led to: every number of it has a part in these."""
+        posterior, digest = self.posterior, hashlib.sha256()
+        for value in (posterior.loo_scores(), posterior.predict(posterior.inputs[:8], loo=True).zeta):
+            assert value is not None
+            digest.update(value.cpu().contiguous().numpy().tobytes())
+        return digest.hexdigest()
 
     def predict(self, queries: Tensor, loo: bool = False) -> Prediction:
         """Mean and variance of the change of state, and ζ_LOO if asked for, at raw model inputs [B, ni]: one pass."""
@@ -271,12 +323,18 @@ class GPDynamics:
     def _condition(self, inputs: Tensor, targets: Tensor, hyper: Hyper | CorrelatedHyper | None) -> Posterior:
         """The posterior given normalised inputs [n, ni] and targets [n, D]."""
         kind = self._kind(*targets.shape)
+        posterior: Posterior
         if isinstance(hyper, CorrelatedHyper):
-            return CorrelatedPosterior.condition(inputs, targets, hyper)
-        assert hyper is not None
-        if kind is SparsePosterior:
-            return SparsePosterior.condition(inputs, targets, hyper, self.settings.inducing)
-        return ExactPosterior.condition(inputs, targets, hyper)
+            posterior = CorrelatedPosterior.condition(inputs, targets, hyper)
+        elif kind is SparsePosterior:
+            assert hyper is not None
+            posterior = SparsePosterior.condition(inputs, targets, hyper, self.settings.inducing)
+        else:
+            assert hyper is not None
+            posterior = ExactPosterior.condition(inputs, targets, hyper)
+        if not bool(posterior.loo_scores().isfinite().all()):
+            raise UserError(f"the model of {self.task.name} on {len(inputs)} points holds numbers that are not finite")
+        return posterior
 
     def _set(self, posterior: Posterior) -> None:
         self._posterior = posterior

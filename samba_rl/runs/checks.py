@@ -10,12 +10,12 @@ from typing import Any
 
 import torch
 
+from samba_rl.agent import schema_of
 from samba_rl.constraints import Constraint, make_constraints
 from samba_rl.data import DataSet
 from samba_rl.learners import Settings
-from samba_rl.runs.plain import from_plain, to_plain
+from samba_rl.plain import from_plain, to_plain
 from samba_rl.tasks.task import Task
-from samba_rl.train import schema_of
 from samba_rl.types import Transitions, UserError, did_you_mean
 
 
@@ -34,7 +34,9 @@ def _merged(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
     return {**old, **{name: _merged(old[name], value) if both[name] else value for name, value in new.items()}}
 
 
-def check(task: Task, settings: Settings, seed: int, device: str, earlier: Transitions | None) -> None:
+def check(
+    task: Task, settings: Settings, seed: int, device: str, earlier: Transitions | None, *, resuming: bool = False
+) -> None:
     """Say what is wrong while nothing has happened yet."""
     if not 0 <= seed < 2**63:
         raise UserError(f"seed = {seed}; give a whole number of at least 0 (and below 2⁶³)")
@@ -53,7 +55,7 @@ def check(task: Task, settings: Settings, seed: int, device: str, earlier: Trans
             + (f", and first.samples = {first} means {rounded}" if rounded else "")
             + f"; give at least {rounded + horizon}"
         )
-    if first == 0 and earlier is None:
+    if first == 0 and earlier is None and not resuming:
         raise UserError("first.samples = 0 and no earlier data: there is nothing to begin with; give one of the two")
 
 

@@ -1,8 +1,11 @@
-"""The folder of a run: what it was asked to do, what happened, every real transition, the policy, a summary."""
+"""The folder of a run: what it was asked to do, what happened, every real trial, checkpoints, and what it came to."""
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
+import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,13 +15,22 @@ import numpy as np
 import torch
 
 from samba_rl.data import DataSet
-from samba_rl.data.files import replacing
+from samba_rl.data.files import disk_error, flush, replacing, write_all
+from samba_rl.data.journal import EARLIER, Journal, Record, StepLog
+from samba_rl.data.packing import pack, unpack
+from samba_rl.data.tables import append_csv
+from samba_rl.plain import from_plain, to_plain
 from samba_rl.policies import GaussianPolicy
 from samba_rl.reports import Event, ImprovementReport, Notice, TrialReport
-from samba_rl.runs.plain import from_plain, to_plain
-from samba_rl.types import UserError, did_you_mean
+from samba_rl.runs import checkpoints
+from samba_rl.runs.checkpoints import Checkpoint, read_checkpoint, write_checkpoint
+from samba_rl.runs.lock import LOCK, Lock
+from samba_rl.types import State, Transitions, UserError, did_you_mean
 
+FORMAT = 1
 CONFIG, METRICS, DATA, POLICY, SUMMARY = "config.json", "metrics.jsonl", "real.csv", "policy.npz", "summary.json"
+JOURNAL, STEPS = "real.journal", "real.steps"
+MODEL, EVALUATION = "model.state", "evaluation.json"
 KINDS: dict[str, type[TrialReport] | type[ImprovementReport] | type[Notice]] = {
     "trial": TrialReport,
     "improvement": ImprovementReport,
@@ -29,71 +41,214 @@ _NAMES = {kind: name for name, kind in KINDS.items()}
 
 
 @final
-class FolderWriter:
-    """Writes a run down as it goes: give it every event, and at the end the policy and the summary."""
+class RunFolder:
+    """A run's folder while the run is under way; nobody else may write to it."""
 
-    def __init__(self, folder: Path, config: Mapping[str, Any]) -> None:
+    def __init__(self, folder: Path, lock: Lock, journal: Journal, config: str) -> None:
+        """For `create` and `reopen`."""
+        self.folder, self.journal = folder, journal
+        self.steps = StepLog(folder / STEPS)
+        self._lock, self._config = lock, config
+        self._made: list[Path] = []
+        self._rows = 0
+        """Of real.csv."""
+        self._closed = False
+        try:
+            self._metrics = os.open(folder / METRICS, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+            self._size, self._digest = 0, hashlib.sha256()
+        except OSError as error:
+            raise disk_error(folder / METRICS, error) from error
+
+    @staticmethod
+    def create(folder: Path, config: Mapping[str, Any], earlier: Transitions | None = None) -> RunFolder:
         """Take the folder for a run of this configuration; one that holds a run already is refused."""
-        self.folder = folder
-        for name in (METRICS, DATA, POLICY, SUMMARY):
-            if (folder / name).exists():
-                raise _taken(folder)
-        self._made = [parent for parent in (folder, *folder.parents) if not parent.exists()]
-        with _writing(folder):
+        made = [parent for parent in (folder, *folder.parents) if not parent.exists()]
+        try:
             folder.mkdir(parents=True, exist_ok=True)
-            try:
-                # Created here and nowhere else: of two runs that want the folder, one gets it.
-                with open(folder / CONFIG, "x", encoding="utf-8") as file:
-                    file.write(json.dumps(to_plain(dict(config)), indent=2, ensure_ascii=False) + "\n")
-            except FileExistsError as error:
-                raise _taken(folder) from error
+        except OSError as error:
+            raise disk_error(error.filename or folder, error) from error
+        lock = Lock(folder)
+        try:
+            _remove_beginnings(folder)
+            if any((folder / name).exists() for name in (CONFIG, METRICS, JOURNAL, DATA, POLICY, SUMMARY)):
+                raise UserError(
+                    f"{folder} holds a run already; go on with it: samba-rl resume {folder}, or give another folder"
+                )
+        except BaseException:
+            lock.release()
+            raise
+        try:
+            journal = Journal.create(folder / JOURNAL)
+            if earlier is not None:
+                journal.append(Record(EARLIER, 0, earlier))
+            # Last: what has a configuration is a run.
+            write_json(folder / CONFIG, {"format": FORMAT, **config})
+            run = RunFolder(folder, lock, journal, _digest_of(folder / CONFIG))
+        except BaseException:
+            lock.release()
+            _remove(folder, made)
+            raise
+        run._made = made
+        return run
 
-    def __call__(self, event: Event, data: DataSet) -> None:
-        """Add an event to the metrics; after a trial, write all real transitions anew."""
-        row = {"kind": _NAMES[type(event)], **to_plain(event)}
-        with _writing(self.folder):
-            with open(self.folder / METRICS, "a", encoding="utf-8") as file:
-                file.write(json.dumps(row, ensure_ascii=False) + "\n")
-            if isinstance(event, TrialReport):
-                data.to_csv(self.folder / DATA)
+    @staticmethod
+    def reopen(folder: Path) -> tuple[RunFolder, Checkpoint | None, list[str]]:
+        """Take the folder of a run that was interrupted, with its last sound checkpoint and what there is to say."""
+        read_config(folder)
+        lock = Lock(folder)
+        try:
+            checkpoint, problems = read_checkpoint(folder)
+            notices = [f"{problem}; the checkpoint before it is used" for problem in problems]
+            if problems and checkpoint is None:
+                notices[-1] = f"{problems[-1]}; the run is computed anew from its real trials"
+            about = {} if checkpoint is None else checkpoint.about
+            journal = Journal.open(folder / JOURNAL, int(about.get("trials", 0)))
+            if journal.torn is not None:
+                notices.append(
+                    f"the last record of {journal.path} was damaged; it was put aside as {journal.torn.name}"
+                )
+            config = _digest_of(folder / CONFIG)
+            if checkpoint is not None:
+                _check(folder, CONFIG, config, about.get("config"))
+                _check(folder, JOURNAL, journal.digest_of(int(about["trials"])), about.get("journal"))
+            run = RunFolder(folder, lock, journal, config)
+            run._cut_metrics(int(about.get("metrics_bytes", 0)), about.get("metrics"))
+        except BaseException:
+            lock.release()
+            raise
+        return run, checkpoint, notices
 
-    def finish(self, policy: GaussianPolicy, summary: Mapping[str, Any]) -> None:
+    def _cut_metrics(self, size: int, digest: str | None) -> None:
+        """Leave what was there at the checkpoint: what came after it happens again."""
+        path = self.folder / METRICS
+        kept = path.read_bytes()[:size]
+        self._digest = hashlib.sha256(kept)
+        if digest is not None:
+            _check(self.folder, METRICS, self._digest.hexdigest(), digest)
+        os.ftruncate(self._metrics, size)
+        self._size = size
+
+    @property
+    def measured(self) -> bool:
+        """Whether anything real has happened in this run."""
+        return self.journal.find(0, 0) is not None or bool(self.steps.lines())
+
+    def __call__(self, event: Event) -> None:
+        """Add an event to the metrics."""
+        line = (json.dumps({"kind": _NAMES[type(event)], **to_plain(event)}, ensure_ascii=False) + "\n").encode()
+        try:
+            write_all(self._metrics, line)
+        except OSError as error:
+            raise disk_error(self.folder / METRICS, error) from error
+        self._size += len(line)
+        self._digest.update(line)
+
+    def write_data(self, data: DataSet) -> None:
+        """Bring real.csv up to date: it is for people, the journal for the run."""
+        path = self.folder / DATA
+        try:
+            new = {name: value[self._rows :] for name, value in vars(data.transitions).items()}
+            append_csv(path, data.schema, Transitions(**new), anew=self._rows == 0)
+        except OSError as error:
+            raise disk_error(path, error) from error
+        self._rows = len(data)
+
+    def save(self, state: State) -> None:
+        """Write a checkpoint."""
+        try:
+            flush(self._metrics)
+        except OSError as error:
+            raise disk_error(self.folder / METRICS, error) from error
+        about = {
+            "trials": len(self.journal),
+            "journal": self.journal.digest,
+            "metrics_bytes": self._size,
+            "metrics": self._digest.hexdigest(),
+            "config": self._config,
+        }
+        write_checkpoint(self.folder, state, about)
+
+    def finish(self, policy: GaussianPolicy, model: State, summary: Mapping[str, Any]) -> None:
         """Write what the run ended with; the summary comes last, so that a run that has one is whole."""
-        with _writing(self.folder):
-            with replacing(self.folder / POLICY) as file:
-                np.savez(file, **{name: value.numpy() for name, value in policy.state_dict().items()})
-            write_json(self.folder / SUMMARY, summary)
+        with _writing(self.folder / MODEL), replacing(self.folder / MODEL) as file:
+            file.write(pack(model))
+        with _writing(self.folder / POLICY), replacing(self.folder / POLICY) as file:
+            np.savez(file, **{name: value.numpy() for name, value in policy.state_dict().items()})
+        (self.folder / STEPS).unlink(missing_ok=True)
+        write_json(self.folder / SUMMARY, summary)
+
+    def close(self) -> None:
+        """Let go of the folder."""
+        if self._closed:
+            return
+        self._closed = True
+        os.close(self._metrics)
+        self.steps.close()
+        self.journal.close()
+        self._lock.release()
 
     def discard(self) -> None:
         """Leave everything as it was, where nothing real has happened yet."""
-        for name in (CONFIG, METRICS):
-            (self.folder / name).unlink(missing_ok=True)
-        for folder in self._made:
-            if folder.is_dir() and not any(folder.iterdir()):
-                folder.rmdir()
+        self.close()
+        _remove(self.folder, self._made)
 
 
-def _taken(folder: Path) -> UserError:
-    return UserError(f"{folder} holds a run already; give another folder, or remove that one first")
+def _remove(home: Path, made: list[Path]) -> None:
+    """Remove a run in which nothing was measured, and the folders that were made for it."""
+    for name in (CONFIG, METRICS, JOURNAL, STEPS, DATA, LOCK):
+        (home / name).unlink(missing_ok=True)
+    shutil.rmtree(home / checkpoints.FOLDER, ignore_errors=True)
+    for folder in made:
+        if folder.is_dir() and not any(folder.iterdir()):
+            folder.rmdir()
+
+
+def _remove_beginnings(folder: Path) -> None:
+    """Remove what a program left that was killed while it took the folder, before anything had been measured."""
+    if (folder / JOURNAL).exists() and not (folder / CONFIG).exists() and not len(Journal.read(folder / JOURNAL)):
+        (folder / JOURNAL).unlink()
+
+
+def _check(folder: Path, name: str, found: str, due: object) -> None:
+    if found != due:
+        anew = f"{METRICS} and {checkpoints.FOLDER}"
+        raise UserError(
+            f"{folder / name} was altered since the last checkpoint; put it back as it was. "
+            f"Or remove {anew}: then the run is computed anew from its real trials"
+        )
+
+
+def _digest_of(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 @contextmanager
-def _writing(folder: Path) -> Iterator[None]:
+def _writing(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise UserError(
-            f"cannot write {error.filename or folder}: {error.strerror}; give a folder that can be written to"
-        ) from error
+        raise disk_error(path, error) from error
 
 
 def write_json(path: Path, value: Mapping[str, Any]) -> None:
     """Write a JSON file whole or not at all."""
-    with _writing(path.parent), replacing(path) as file:
+    with _writing(path), replacing(path) as file:
         file.write((json.dumps(to_plain(dict(value)), indent=2, ensure_ascii=False) + "\n").encode())
 
 
 # Reading --------------------------------------------------------------------------------------------------------------
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """What the run in the folder was asked to do."""
+    config = read_json(folder / CONFIG)
+    form = config.get("format", FORMAT)
+    if not isinstance(form, int) or form > FORMAT:
+        raise UserError(
+            f"{folder / CONFIG} was written by a newer samba_rl (format {form}; this one reads up to {FORMAT}); "
+            "install that version or a later one"
+        )
+    return config
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -109,13 +264,16 @@ def read_json(path: Path) -> dict[str, Any]:
     return value
 
 
-def read_events(path: Path) -> list[Event]:
-    """What happened in the run, in order."""
+def read_events(path: Path, size: int | None = None) -> list[Event]:
+    """What happened in the run, in order; only the first `size` bytes of it if that is given."""
     if not path.is_file():
         raise _missing(path)
     events: list[Event] = []
     try:
-        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        *lines, last = path.read_bytes()[:size].decode().split("\n")
+        if last:
+            raise UserError("its last line is broken off")
+        for number, line in enumerate(lines, 1):
             where = f"line {number}"
             row = json.loads(line)
             kind = row.pop("kind", None) if isinstance(row, dict) else None
@@ -127,11 +285,14 @@ def read_events(path: Path) -> list[Event]:
     return events
 
 
-def read_data(path: Path) -> DataSet:
-    """Every real transition of the run."""
+def read_state(path: Path) -> State:
+    """A file of the folder that holds a state."""
     if not path.is_file():
         raise _missing(path)
-    return DataSet.from_csv(path)
+    try:
+        return unpack(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise _damaged(path, error) from error
 
 
 def read_policy(path: Path, policy: GaussianPolicy) -> None:
@@ -162,8 +323,9 @@ def _missing(path: Path) -> UserError:
     folder = path.parent
     if not (folder / CONFIG).is_file():
         return UserError(f"{folder} holds no run: there is no {CONFIG}; give the folder that `train` wrote")
-    rescue = f"; what it measured can be taken along: --data {folder / DATA}" if (folder / DATA).is_file() else ""
-    return UserError(f"{path} is missing: the run did not finish, or was copied in part. Run it again{rescue}")
+    return UserError(
+        f"{path} is missing: the run did not finish, or was copied in part. Go on with it: samba-rl resume {folder}"
+    )
 
 
 def _damaged(path: Path, why: object) -> UserError:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import platform
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -13,32 +13,36 @@ from typing import Any, TypedDict, final
 import torch
 
 from samba_rl import __version__
+from samba_rl.agent import Agent, schema_of
 from samba_rl.constraints import Constraint
 from samba_rl.data import DataSet
+from samba_rl.data.journal import Journal
 from samba_rl.evaluation import Evaluation, evaluate
 from samba_rl.learners import LEARNERS, Learner, Settings, make_settings
 from samba_rl.models.gp import GPDynamics
+from samba_rl.plain import from_plain, to_plain
 from samba_rl.policies import GaussianPolicy, MeanPolicy
 from samba_rl.reports import Event, ImprovementReport, Log, Notice, TrialReport
-from samba_rl.runs.checks import changed, check, constraints_of, earlier_transitions, in_order_of
+from samba_rl.runs.checkpoints import read_checkpoint
+from samba_rl.runs.checks import changed, check, constraints_of, earlier_transitions
 from samba_rl.runs.folder import (
     CONFIG,
-    DATA,
+    JOURNAL,
     METRICS,
+    MODEL,
     POLICY,
     SUMMARY,
-    FolderWriter,
-    read_data,
+    RunFolder,
+    read_config,
     read_events,
     read_json,
     read_policy,
+    read_state,
 )
-from samba_rl.runs.plain import from_plain, to_plain
+from samba_rl.runs.session import CHECKPOINT_EVERY, About, Session
 from samba_rl.tasks import TASKS, make_task
 from samba_rl.tasks.task import Task
-from samba_rl.train import Agent
-from samba_rl.train import train as spend
-from samba_rl.types import Policy, UserError
+from samba_rl.types import Policy, Stopped, UserError
 
 OWN = "own"
 """The name of a learner that is no row of `LEARNERS`."""
@@ -76,11 +80,15 @@ class Run:
 
     @cached_property
     def model(self) -> GPDynamics:
-        """The model that the run ended with; a run from a folder fits it afresh to the data when it is first used."""
+        """The model that the run ended with; a run from a folder makes it anew when it is first used."""
         if self._model is not None:
             return self._model
         model = GPDynamics(self.task, self.settings.model)
-        model.fit(self.data.transitions)
+        assert self.folder is not None
+        try:
+            model.load_state_dict(read_state(self.folder / MODEL), self.data.transitions)
+        except (KeyError, TypeError, RuntimeError, AttributeError) as error:
+            raise UserError(f"{self.folder / MODEL} does not fit the run's data ({error}); copy it again") from error
         return model
 
     @cached_property
@@ -117,6 +125,8 @@ def train(
     data: DataSet | str | Path | None = None,
     log: Log | None = None,
     workers: int | None = None,
+    stop: Callable[[], bool] | None = None,
+    checkpoint_every: float = CHECKPOINT_EVERY,
     **changes: Any,
 ) -> Run:
     """Learn a policy on a system.
@@ -128,10 +138,12 @@ def train(
         seed: The same seed gives the same run.
         settings: Everything at once, taken as it is, instead of what the learner and the preset stand for.
         device: Where the model and the policy are computed: cpu or cuda.
-        out: A folder to write the run to as it goes.
+        out: A folder to write the run to as it goes. A run that has one can be resumed, whatever ended it.
         data: Real transitions that are there already, as a data set or as a CSV or Parquet file.
         log: Is called with every event.
         workers: Processes for systems that a simulator runs; None: one for each core.
+        stop: Is asked now and then whether the run should end; if so it raises `Stopped` when all is safely written.
+        checkpoint_every: Seconds between checkpoints at most, while the policy is improved.
         changes: Fields of `Settings`, such as real_samples=300 or constraint={"limit": 0.5}.
     """
     system = make_task(task) if isinstance(task, str) else task
@@ -141,76 +153,128 @@ def train(
         chosen = replace(chosen, first=replace(chosen.first, data=str(data)))
     earlier = earlier_transitions(system, data if isinstance(data, DataSet) else chosen.first.data or None)
     check(system, chosen, seed, device, earlier)
-    name = _name(learner)
-    events: list[Event] = []
-    writer = None if out is None else FolderWriter(Path(out), _config(system, name, preset, seed, chosen, device))
-
-    def heard(event: Event) -> None:
-        events.append(event)
-        if writer is not None:
-            writer(event, agent.data)
-        if log is not None:
-            log(event)
-
+    about = About(_name(learner), preset, seed, chosen, device)
+    folder = None if out is None else RunFolder.create(Path(out), _config(system, about, workers), earlier)
+    session: Session | None = None
     try:
-        world = system.world(workers)
-        try:
-            agent = Agent(system, chosen, seed=seed, device=device, log=heard)
-            if earlier is not None:
-                agent.tell_earlier(earlier)
-            policy = spend(agent, world, seed=seed)
-        finally:
-            world.close()
-    except BaseException:
-        if writer is not None and not any(isinstance(event, TrialReport) for event in events):
-            writer.discard()
+        session = Session(system, about, folder, log=log, stop=stop, workers=workers, checkpoint_every=checkpoint_every)
+        session.begin(earlier)
+        return _run(session)
+    except Stopped:
         raise
-    about = {"task": system.name, "learner": name, "preset": preset, "seed": seed}
-    summary = to_plain({**about, **_summary(agent, events, device)})
-    if writer is not None:
-        writer.finish(policy, summary)
+    except BaseException:
+        if folder is not None and not folder.measured:
+            folder.discard()
+        raise
+    finally:
+        if session is not None:
+            session.close()
+
+
+def resume(
+    folder: str | Path,
+    task: Task | None = None,
+    *,
+    log: Log | None = None,
+    workers: int | None = None,
+    stop: Callable[[], bool] | None = None,
+    checkpoint_every: float = CHECKPOINT_EVERY,
+) -> Run:
+    """Go on with a run that was interrupted, to the end that it would have had; one that is finished is loaded.
+
+    Args:
+        folder: Where it was written.
+        task: The system, where it is none of the paper's.
+        log: Is called with every event from now on.
+        workers: Processes for systems that a simulator runs; None: as many as the run had.
+        stop: As for `train`.
+        checkpoint_every: As for `train`.
+    """
+    home = Path(folder)
+    system, about, config = _of_folder(home, task)
+    if (home / SUMMARY).exists():
+        return load_run(home, task)
+    check(system, about.settings, about.seed, about.device, None, resuming=True)
+    run, checkpoint, notices = RunFolder.reopen(home)
+    threads = torch.get_num_threads()
+    session: Session | None = None
+    try:
+        events = read_events(home / METRICS)
+        # With another number of threads sums are taken in another order.
+        torch.set_num_threads(from_plain(int, config.get("threads", threads), f"{home / CONFIG}: threads"))
+        count = (
+            from_plain(int | None, config.get("workers"), f"{home / CONFIG}: workers") if workers is None else workers
+        )
+        session = Session(system, about, run, log=log, stop=stop, workers=count, checkpoint_every=checkpoint_every)
+        session.restore(checkpoint, events)
+        for notice in [*notices, *_other_versions(config)]:
+            session.notice(notice)
+        return _run(session)
+    finally:
+        torch.set_num_threads(threads)
+        if session is None:
+            run.close()
+        else:
+            session.close()
+
+
+def run_in(folder: Path, task: Task | None = None) -> tuple[Task, About]:
+    """The system of the run in a folder, and what it was asked to do."""
+    return _of_folder(folder, task)[:2]
+
+
+def earlier_events(folder: Path) -> list[Event]:
+    """What happened in a run up to the checkpoint from which `resume` goes on."""
+    if (folder / SUMMARY).exists():
+        return read_events(folder / METRICS)
+    checkpoint, _ = read_checkpoint(folder)
+    size = 0 if checkpoint is None else int(checkpoint.about["metrics_bytes"])
+    return read_events(folder / METRICS, size) if (folder / METRICS).exists() else []
+
+
+def _run(session: Session) -> Run:
+    """Run a session to its end."""
+    policy = session.run()
+    task, about, agent = session.task, session.about, session.agent
+    named = {"task": task.name, "learner": about.learner, "preset": about.preset, "seed": about.seed}
+    summary = to_plain({**named, **_summary(agent, session.events, about.device)})
+    if session.folder is not None:
+        session.folder.finish(policy, agent.model.state_dict(), summary)
     return Run(
-        task=system,
-        learner=name,
-        preset=preset,
-        seed=seed,
-        settings=chosen,
+        task=task,
+        learner=about.learner,
+        preset=about.preset,
+        seed=about.seed,
+        settings=about.settings,
         policy=policy,
         data=agent.data,
-        **_by_kind(events),
+        **_by_kind(session.events),
         summary=summary,
-        folder=None if writer is None else writer.folder,
+        folder=None if session.folder is None else session.folder.folder,
         _model=agent.model,
     )
 
 
 def load_run(folder: str | Path, task: Task | None = None) -> Run:
-    """The run that `train` wrote to the folder.
+    """The run that `train` wrote to the folder, if it is finished.
 
     One of the paper's systems is known by its name; any other must be given, because nothing in a folder may make code
     run.
     """
     home = Path(folder)
-    config = read_json(home / CONFIG)
-    where = str(home / CONFIG)
-    name, learner, preset = (
-        from_plain(str, config.get(key), f"{where}: {key}") for key in ("task", "learner", "preset")
-    )
-    seed = from_plain(int, config.get("seed"), f"{where}: seed")
-    settings: Settings = from_plain(Settings, config.get("settings"), f"{where}: settings")
-    system = _known_task(where, name, bool(config.get("changed_task", False))) if task is None else task
-    if system.name != name:
-        raise UserError(f"{home} is a run on '{name}', not on '{system.name}'; give that system")
-    policy = _new_policy(system, settings)
+    system, about, _ = _of_folder(home, task)
+    policy = _new_policy(system, about.settings)
     read_policy(home / POLICY, policy)
     summary = read_json(home / SUMMARY)
-    data = in_order_of(system, read_data(home / DATA), str(home / DATA))
+    data = DataSet.empty(schema_of(system))
+    for steps in Journal.read(home / JOURNAL).trials():
+        data = data.append(steps)
     return Run(
         task=system,
-        learner=learner,
-        preset=preset,
-        seed=seed,
-        settings=settings,
+        learner=about.learner,
+        preset=about.preset,
+        seed=about.seed,
+        settings=about.settings,
         policy=policy,
         data=data,
         **_by_kind(read_events(home / METRICS)),
@@ -228,16 +292,19 @@ def _name(learner: str | Learner) -> str:
     return next((name for name, row in LEARNERS.items() if row == learner), OWN)
 
 
-def _config(task: Task, learner: str, preset: str, seed: int, settings: Settings, device: str) -> dict[str, Any]:
+def _config(task: Task, about: About, workers: int | None) -> dict[str, Any]:
     return {
         "task": task.name,
         # A paper's system with another hazard, say, has the name but is not what the name alone would give.
         "changed_task": task.name not in TASKS or task != TASKS[task.name](),
-        "learner": learner,
-        "preset": preset,
-        "seed": seed,
-        "device": device,
-        "settings": to_plain(settings),
+        "learner": about.learner,
+        "preset": about.preset,
+        "seed": about.seed,
+        "device": about.device,
+        "threads": torch.get_num_threads(),
+        "workers": workers,
+        "versions": _versions(),
+        "settings": to_plain(about.settings),
     }
 
 
@@ -266,11 +333,7 @@ def _summary(agent: Agent, events: list[Event], device: str) -> dict[str, Any]:
         "constraints": limits,
         "lambda_pi": improvements[-1].lambda_pi if improvements else None,
         "notices": [notice.text for notice in by_kind["notices"]],
-        "versions": {
-            "samba_rl": __version__,
-            "python": platform.python_version(),
-            **{name: _version(name) for name in ("torch", "gpytorch", "numpy")},
-        },
+        "versions": _versions(),
         "device": device,
         "threads": torch.get_num_threads(),
         "seconds": agent.clock.seconds,
@@ -292,14 +355,47 @@ def _by_kind(events: list[Event]) -> _Events:
     }
 
 
-def _version(package: str) -> str | None:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return None
+def _versions() -> dict[str, str | None]:
+    """Of what the numbers depend on."""
+
+    def of(package: str) -> str | None:
+        try:
+            return importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            return None
+
+    packages = {name: of(name) for name in ("torch", "gpytorch", "numpy", "scipy")}
+    return {"samba_rl": __version__, "python": platform.python_version(), **packages}
 
 
 # What is read back ----------------------------------------------------------------------------------------------------
+
+
+def _of_folder(home: Path, task: Task | None) -> tuple[Task, About, dict[str, Any]]:
+    """What the run in a folder is of, and all that its configuration says."""
+    config, where = read_config(home), str(home / CONFIG)
+    name, learner, preset, device = (
+        from_plain(str, config.get(key), f"{where}: {key}") for key in ("task", "learner", "preset", "device")
+    )
+    seed = from_plain(int, config.get("seed"), f"{where}: seed")
+    settings: Settings = from_plain(Settings, config.get("settings"), f"{where}: settings")
+    system = _known_task(where, name, bool(config.get("changed_task", False))) if task is None else task
+    if system.name != name:
+        raise UserError(f"{home} is a run on '{name}', not on '{system.name}'; give that system")
+    return system, About(learner, preset, seed, settings, device), config
+
+
+def _other_versions(config: Mapping[str, Any]) -> list[str]:
+    """What to say if the run was begun with other versions."""
+    before, now = config.get("versions"), _versions()
+    if not isinstance(before, dict):
+        return []
+    changed = [
+        f"{name} {before.get(name)} (now {version})" for name, version in now.items() if before.get(name) != version
+    ]
+    if not changed:
+        return []
+    return [f"the run was begun with {', '.join(changed)}: it goes on, but perhaps not bit for bit as it would have"]
 
 
 def _known_task(where: str, name: str, changed: bool) -> Task:

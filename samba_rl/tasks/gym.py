@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Generator, Tensor
 
 from samba_rl.tasks.adapters import Source, action_box, make_env, name_of, observed, time_limit
+from samba_rl.tasks.carried import carried, carry_on
 from samba_rl.tasks.simulation import Outcome, SimulatedWorld
 from samba_rl.tasks.task import Quantity, Task, World
 from samba_rl.types import UserError
@@ -153,9 +154,9 @@ class GymTask(Task):
 
     def world(self, workers: int | None = None) -> World:
         """The environment, spread over processes; a single given environment runs in this one."""
-        if isinstance(self.env, gymnasium.Env):
-            workers = 0
-        return SimulatedWorld(self, GymSimulationFactory(self.env, self._measures(), len(self.constraints)), workers)
+        rig = isinstance(self.env, gymnasium.Env)
+        factory = GymSimulationFactory(self.env, self._measures(), self.constraints)
+        return SimulatedWorld(self, factory, 0 if rig else workers, rig=rig)
 
     def _measures(self) -> Measures:
         return Measures(
@@ -203,7 +204,7 @@ class GymSimulationFactory:
 
     env: Any
     measures: Measures
-    constraints: int
+    constraints: tuple[str, ...]
 
     def __call__(self) -> GymSimulation:
         """A simulation without episodes yet."""
@@ -214,11 +215,15 @@ class GymSimulationFactory:
 class GymSimulation:
     """Numbered Gymnasium environments, made when they are first needed."""
 
-    def __init__(self, env: Any, measures: Measures, constraints: int) -> None:
+    def __init__(self, env: Any, measures: Measures, constraints: tuple[str, ...]) -> None:
         self._source = env
         self._measures = measures
         self._constraints = constraints
         self._envs: dict[int, gymnasium.Env[Any, Any]] = {}
+
+    def prepare(self, slot: int) -> None:
+        """Make environment `slot`."""
+        self._env(slot)
 
     def reset(self, slot: int, seed: int, x: NDArray[np.float64] | None) -> NDArray[np.float64]:
         """Reset environment `slot` with the seed."""
@@ -226,14 +231,7 @@ class GymSimulation:
             raise UserError(
                 "a Gymnasium environment chooses its start states itself; it cannot be put into a given one"
             )
-        if slot not in self._envs:
-            if isinstance(self._source, gymnasium.Env) and slot > 0:
-                raise UserError(
-                    "one given environment runs one episode at a time; for several at once give an id or a function "
-                    "that makes environments"
-                )
-            self._envs[slot] = make_env(self._source)
-        env = self._envs[slot]
+        env = self._env(slot)
         result = env.reset(seed=seed)
         if not (isinstance(result, tuple) and len(result) == 2):
             raise UserError(f"reset of {env} gave {type(result).__name__}; Gymnasium's gives (observation, info)")
@@ -255,15 +253,20 @@ class GymSimulation:
                     'put it into info["cost"]'
                 )
             values = np.asarray(info["cost"], dtype=np.float64).ravel()
-            if len(values) != self._constraints:
-                raise UserError(f'{env}: info["cost"] has {len(values)} numbers for {self._constraints} constraint(s)')
-            safety = tuple(_finite(env, 'info["cost"]', value) for value in values)
+            if len(values) != len(self._constraints):
+                raise UserError(
+                    f'{env}: info["cost"] has {len(values)} numbers for {len(self._constraints)} constraint(s)'
+                )
+            named = zip(self._constraints, values, strict=True)
+            safety = tuple(_finite(env, 'info["cost"]', value, f" for '{name}'") for name, value in named)
         if self._measures.violation:
             given = info.get("violation")
             if given is None:
                 violation = tuple(value > 0 for value in safety or ())
             else:
-                violation = tuple(bool(v) for v in np.broadcast_to(np.asarray(given).ravel(), (self._constraints,)))
+                violation = tuple(
+                    bool(v) for v in np.broadcast_to(np.asarray(given).ravel(), (len(self._constraints),))
+                )
         return Outcome(self._state(env, observation), cost, safety, violation, bool(terminated), bool(truncated))
 
     def render(self, slot: int, size: int) -> NDArray[np.uint8]:
@@ -280,15 +283,37 @@ class GymSimulation:
                 env.close()
         self._envs.clear()
 
+    def state(self, slot: int) -> dict[str, NDArray[Any]] | None:
+        """What environment `slot` carries over resets, by name; None if it does not say with a `state_dict`."""
+        return carried(self._env(slot))
+
+    def set_state(self, slot: int, state: dict[str, NDArray[Any]]) -> None:
+        """Give environment `slot` what it carried over resets."""
+        carry_on(self._env(slot), state)
+
+    def _env(self, slot: int) -> gymnasium.Env[Any, Any]:
+        """Environment `slot`, made if there is none yet."""
+        if slot not in self._envs:
+            if isinstance(self._source, gymnasium.Env) and slot > 0:
+                raise UserError(
+                    "one given environment runs one episode at a time; for several at once give an id or a function "
+                    "that makes environments"
+                )
+            self._envs[slot] = make_env(self._source)
+        return self._envs[slot]
+
     def _state(self, env: gymnasium.Env[Any, Any], observation: Any) -> NDArray[np.float64]:
         state = np.asarray(flatten(env.observation_space, observation), dtype=np.float64)
-        if not np.isfinite(state).all():
-            raise UserError(f"{env}: the observation holds NaN or infinity: {state.tolist()}")
+        bad = np.flatnonzero(~np.isfinite(state))
+        if bad.size:
+            raise UserError(
+                f"{env}: the observation holds NaN or infinity: observation {bad[0]} is {state.ravel()[bad[0]]}"
+            )
         return state
 
 
-def _finite(env: gymnasium.Env[Any, Any], what: str, value: Any) -> float:
+def _finite(env: gymnasium.Env[Any, Any], what: str, value: Any, of: str = "") -> float:
     number = float(value)
     if not np.isfinite(number):
-        raise UserError(f"{env}: {what} is {number}; a cost must be a finite number")
+        raise UserError(f"{env}: {what} is {number}{of}; a cost must be a finite number")
     return number

@@ -61,6 +61,8 @@ class Step(NamedTuple):
     """The system cut the episode off without its having ended [B] (bool)."""
     zeta: Tensor | None = None
     """How much the step would teach, where it was imagined and that was asked for [B]."""
+    failed: Tensor | None = None
+    """Where the system failed, so that the step did not take place and the episode is broken off [B] (bool)."""
 
 
 def no_costs_yet(task: Task, x: Tensor) -> Tensor:

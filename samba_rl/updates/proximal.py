@@ -11,6 +11,7 @@ from torch import Generator, Tensor, nn
 
 from samba_rl.advantages import Critics
 from samba_rl.policies import GaussianPolicy
+from samba_rl.types import State, UserError
 
 
 @dataclass(frozen=True)
@@ -118,6 +119,20 @@ class ProximalUpdate:
         self._adapt_rate(kl)
         return UpdateReport(kl, clipped, epochs, tuple(critic_loss))
 
+    def state_dict(self) -> State:
+        """What the optimisers remember."""
+        return {
+            "policy": _optimiser_state(self.policy_optimiser),
+            "critics": _optimiser_state(self.critic_optimiser),
+            "std_floor": self.std_floor,
+        }
+
+    def load_state_dict(self, state: State) -> None:
+        """Go on as the one that gave this state would have."""
+        _restore_optimiser(self.policy_optimiser, state["policy"])
+        _restore_optimiser(self.critic_optimiser, state["critics"])
+        self.std_floor = float(state["std_floor"])
+
     def _adapt_rate(self, kl: float) -> None:
         target, first = self.settings.kl_target, self.settings.policy_rate
         if target is None or target / 2 <= kl <= 2 * target:
@@ -222,6 +237,24 @@ class _Networks:
     def limit(self, norm: float) -> None:
         """Shorten the gradient to this norm."""
         self.gradient *= (norm / (self.gradient.norm() + 1e-6)).clamp(max=1)
+
+
+def _optimiser_state(optimiser: torch.optim.Adam) -> State:
+    (group,) = optimiser.param_groups
+    moments = [{name: value.clone() for name, value in optimiser.state.get(p, {}).items()} for p in group["params"]]
+    return {"rate": group["lr"], "moments": moments}
+
+
+def _restore_optimiser(optimiser: torch.optim.Adam, state: State) -> None:
+    (group,) = optimiser.param_groups
+    group["lr"] = float(state["rate"])
+    for parameter, moments in zip(group["params"], state["moments"], strict=True):
+        optimiser.state.pop(parameter, None)
+        if moments:
+            kept = {"step": (), "exp_avg": parameter.shape, "exp_avg_sq": parameter.shape}
+            if {name: tuple(value.shape) for name, value in moments.items()} != kept:
+                raise UserError(f"an optimiser's state does not fit a parameter of shape {list(parameter.shape)}")
+            optimiser.state[parameter] = {name: value.to(parameter, copy=True) for name, value in moments.items()}
 
 
 def _stacked(weights: list[Tensor], biases: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:

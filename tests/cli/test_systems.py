@@ -72,7 +72,7 @@ def test_rollout_writes_pictures_and_figures(tmp_path: Path, capsys: pytest.Capt
         (["check-env", "X-v0", "--safety", "none.py:f"], "there is no file none.py"),
         (["check-env", "X-v0", "--safety", "no_such_module:f"], "the module 'no_such_module'"),
         (["check-env", "X-v0", "--cost", "math:nothing"], "math has no function 'nothing'"),
-        ([], "Expected one of {train, eval,"),
+        ([], "Expected one of {train, resume,"),
         (["rol"], "no command is called 'rol'; did you mean 'rollout'?"),
         (["rollout"], "Missing from samba-rl rollout: SYSTEM"),
         (["rollout", "safe-pendulum", "--epsodes", "3"], "--epsodes, 3; perhaps you meant --episodes; see samba-rl"),

@@ -1,5 +1,6 @@
 """Runs that several tests look at."""
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -26,8 +27,4 @@ def pendulum(tmp_path_factory: pytest.TempPathFactory) -> Run:
 def folder(pendulum: Run, tmp_path: Path) -> Path:
     """A copy of its folder, to be damaged."""
     assert pendulum.folder is not None
-    copy = tmp_path / "copy"
-    copy.mkdir()
-    for file in pendulum.folder.iterdir():
-        (copy / file.name).write_bytes(file.read_bytes())
-    return copy
+    return Path(shutil.copytree(pendulum.folder, tmp_path / "copy"))

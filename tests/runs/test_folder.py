@@ -8,11 +8,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
-from samba_rl.data import DataSet, Schema
+from samba_rl.data import DataSet
 from samba_rl.reports import Notice
 from samba_rl.runs import Run, load_run, train
-from samba_rl.runs.folder import FolderWriter
+from samba_rl.runs.folder import RunFolder
 from samba_rl.types import UserError
 from tests.line import Line
 
@@ -20,9 +21,10 @@ from tests.line import Line
 def test_everything_is_there_and_plain(pendulum: Run) -> None:
     folder = pendulum.folder
     assert folder is not None
-    files = {"config.json", "metrics.jsonl", "real.csv", "policy.npz", "summary.json"}
-    assert {path.name for path in folder.iterdir()} == files
+    files = {"config.json", "metrics.jsonl", "real.journal", "real.csv", "policy.npz", "summary.json"}
+    assert {path.name for path in folder.iterdir()} >= files | {".lock", "model.state"}
     config = json.loads((folder / "config.json").read_text())
+    assert config["format"] == 1 and config["versions"]["torch"] == torch.__version__ and config["threads"] == 1
     assert config["task"] == "safe-pendulum" and config["settings"]["constraint"]["kind"] == "cvar"
     rows = [
         json.loads(line, parse_constant=pytest.fail) for line in (folder / "metrics.jsonl").read_text().splitlines()
@@ -54,26 +56,26 @@ def test_an_interrupted_run_says_so_and_keeps_what_was_measured(tmp_path: Path) 
 
     with pytest.raises(KeyboardInterrupt):
         train(Line(), preset="smoke", out=tmp_path / "run", log=log)
-    with pytest.raises(UserError, match=r"policy.npz is missing: the run did not finish.*--data .*real.csv"):
+    with pytest.raises(UserError, match=r"policy.npz is missing: the run did not finish.*samba-rl resume .*run"):
         load_run(tmp_path / "run", Line())
-    with pytest.raises(UserError, match="holds a run already; give another folder, or remove that one first"):
+    with pytest.raises(UserError, match="holds a run already; go on with it: samba-rl resume"):
         train(Line(), preset="smoke", out=tmp_path / "run")
 
 
 def test_a_folder_that_holds_a_run_is_refused_and_left_alone(pendulum: Run, folder: Path) -> None:
-    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    before = {path: path.read_bytes() for path in folder.rglob("[!.]*") if path.is_file()}
     with pytest.raises(UserError, match="holds a run already"):
         train("safe-pendulum", preset="smoke", out=folder)
-    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+    assert {path: path.read_bytes() for path in folder.rglob("[!.]*") if path.is_file()} == before
     (folder / "config.json").unlink()
     with pytest.raises(UserError, match="holds a run already"):
-        FolderWriter(folder, {})
+        RunFolder.create(folder, {})
 
 
 def test_a_folder_with_other_things_in_it_is_fine_and_they_stay(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
-    writer = FolderWriter(tmp_path, {"task": "line"})
-    writer(Notice("hello"), DataSet.empty(Schema(("x",), ("u",), ("edge",))))
+    writer = RunFolder.create(tmp_path, {"task": "line"})
+    writer(Notice("hello"))
     assert (tmp_path / "metrics.jsonl").read_text() == '{"kind": "notice", "text": "hello"}\n'
     writer.discard()
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
@@ -81,6 +83,17 @@ def test_a_folder_with_other_things_in_it_is_fine_and_they_stay(tmp_path: Path) 
 
 def rewrite(name: str, change: Callable[[str], str]) -> Callable[[Path], object]:
     return lambda folder: (folder / name).write_text(change((folder / name).read_text()))
+
+
+def altered(name: str, place: int) -> Callable[[Path], object]:
+    """One bit of a file is flipped."""
+
+    def flip(folder: Path) -> None:
+        data = bytearray((folder / name).read_bytes())
+        data[place] ^= 1
+        (folder / name).write_bytes(data)
+
+    return flip
 
 
 def in_config(**changes: object) -> Callable[[Path], object]:
@@ -135,9 +148,10 @@ def with_npy(folder: Path) -> None:
         (lambda f: arrays(f, lambda s: s.update(log_std=np.array([0.0]))), r"'log_std' is \[1\] .torch.float64"),
         (lambda f: arrays(f, lambda s: s.update(log_std=np.array([Evil()]))), "policy.npz is damaged"),
         (lambda f: (f / "summary.json").unlink(), "summary.json is missing: the run did not finish"),
-        (rewrite("real.csv", lambda text: text[:-30]), r"real.csv', line \d+"),
-        (rewrite("real.csv", lambda text: text.replace("hazard", "danger")), "real.csv does not fit safe-pendulum"),
-        (rewrite("metrics.jsonl", lambda text: text[:-30]), "metrics.jsonl is damaged"),
+        (lambda f: (f / "real.journal").unlink(), "real.journal cannot be read: No such file"),
+        (altered("real.journal", 3000), r"real.journal is damaged \(record 1 was torn or altered\).*--data .*real.csv"),
+        (altered("real.journal", 0), "real.journal is damaged .it does not begin like a journal"),
+        (rewrite("metrics.jsonl", lambda text: text[:-30]), "metrics.jsonl is damaged .its last line is broken off"),
         (rewrite("metrics.jsonl", lambda text: text.replace('"trial"', '"trail"')), "line 1 is of the kind 'trail'"),
         (rewrite("metrics.jsonl", lambda text: text.replace('"lambda_pi"', '"lambda"')), "line 2 has no 'lambda'"),
     ],

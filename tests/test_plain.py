@@ -9,7 +9,7 @@ import pytest
 
 from samba_rl.constraints import ConstraintSettings
 from samba_rl.learners import LEARNERS, Settings, make_settings
-from samba_rl.runs.plain import from_plain, to_plain
+from samba_rl.plain import from_plain, to_plain
 from samba_rl.types import UserError
 
 

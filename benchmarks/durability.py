@@ -1,0 +1,106 @@
+"""What it costs that nothing is lost: a smoke run with its folder, journal and checkpoints, and one without any.
+
+Both make the same run in the same process, in turns, and the overhead is the median over the turns of each pair's. What
+goes into each kind of write is shown beside it. The last line is JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import statistics
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from samba_rl.data.journal import Journal
+from samba_rl.runs import train
+from samba_rl.runs.folder import RunFolder
+
+WRITES = {
+    "journal": (Journal, "append"),
+    "room for the journal": (Journal, "reserve"),
+    "metrics": (RunFolder, "__call__"),
+    "real.csv": (RunFolder, "write_data"),
+    "checkpoints": (RunFolder, "save"),
+    "policy and summary": (RunFolder, "finish"),
+}
+
+
+def seconds(task: str, preset: str, samples: int | None, out: Path | None) -> float:
+    """Of one run, with or without a folder."""
+    begin = time.perf_counter()
+    changes: dict[str, Any] = {} if samples is None else {"real_samples": samples}
+    train(task, preset=preset, seed=0, out=out, **changes)
+    return time.perf_counter() - begin
+
+
+def watched(spent: dict[str, float]) -> None:
+    """Add up the time that goes into each kind of write."""
+
+    def timed(name: str, function: Any) -> Any:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            begin = time.perf_counter()
+            try:
+                return function(*args, **kwargs)
+            finally:
+                spent[name] += time.perf_counter() - begin
+
+        return call
+
+    for name, (home, method) in WRITES.items():
+        spent[name] = 0.0
+        setattr(home, method, timed(name, getattr(home, method)))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--task", default="safe-pendulum")
+    parser.add_argument("--preset", default="smoke")
+    parser.add_argument("--samples", type=int, default=None, help="real samples (left out: the preset's)")
+    parser.add_argument("--turns", type=int, default=15)
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--folder", type=Path, default=None, help="where to write (left out: the system's for such)")
+    arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
+    spent: dict[str, float] = {}
+    watched(spent)
+    plain, durable = [], []
+    with tempfile.TemporaryDirectory(dir=arguments.folder) as home:
+        for turn in range(arguments.turns + 1):
+            out = Path(home) / "run"
+            # Now the one first, now the other: whichever comes second finds the machine warmer.
+            folders = (None, out) if turn % 2 else (out, None)
+            took = {each: seconds(arguments.task, arguments.preset, arguments.samples, each) for each in folders}
+            without, with_it = took[None], took[out]
+            shutil.rmtree(out)
+            if turn == 0:
+                # Warming up.
+                spent.update(dict.fromkeys(spent, 0.0))
+                continue
+            plain.append(without)
+            durable.append(with_it)
+    ratios = [b / a for a, b in zip(plain, durable, strict=True)]
+    writing = {name: total / arguments.turns for name, total in spent.items()}
+    print(f"without {statistics.median(plain):.3f} s, with {statistics.median(durable):.3f} s (medians)")
+    for name, each in writing.items():
+        print(f"  {name}: {1e3 * each:.2f} ms a run")
+    result = {
+        "task": arguments.task,
+        "preset": arguments.preset,
+        "seconds_without": statistics.median(plain),
+        "seconds_with": statistics.median(durable),
+        "overhead": statistics.median(ratios) - 1,
+        "overhead_of_medians": statistics.median(durable) / statistics.median(plain) - 1,
+        "seconds_writing": sum(writing.values()),
+        "share_writing": sum(writing.values()) / statistics.median(plain),
+    }
+    print(json.dumps(result))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,398 @@
+"""The agent of the paper's Algorithm 1: told of real trials, it learns a model, and improves a policy on it."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import final
+
+import torch
+from torch import Generator
+
+from samba_rl.constraints import Constraint, Multiplier, make_constraints
+from samba_rl.control import Control, ControlReport
+from samba_rl.data import DataSet, Schema
+from samba_rl.feasibility import Safest
+from samba_rl.learners import Settings
+from samba_rl.models.gp import GPDynamics
+from samba_rl.objectives import OBJECTIVES
+from samba_rl.plain import from_plain, to_plain
+from samba_rl.policies import GaussianPolicy, PolicySettings
+from samba_rl.reports import Clock, Event, ImprovementReport, Log, Notice, TrialReport
+from samba_rl.sources import ModelSource, ZetaName
+from samba_rl.tasks.task import Task
+from samba_rl.types import Fault, Policy, State, Traces, Transitions, UserError
+from samba_rl.updates.proximal import UpdateReport
+
+
+@dataclass
+class _Improvement:
+    """An improvement of the policy that is under way."""
+
+    last: bool
+    controls: int
+    """How many control iterations it has."""
+    weight: float
+    """The least that the cost weighs."""
+    control: int = 0
+    """How many are done."""
+    kept: list[State] = field(default_factory=list)
+    """Policies to choose from in the end."""
+    problems: int = 0
+    """Updates that came to nothing."""
+
+
+@final
+class Agent:
+    """Learns a policy: `tell` it real traces, `ask` it for the policy of the next trial.
+
+    `train` is this loop around a system that a program can run; a rig in a laboratory calls the same two.
+    """
+
+    def __init__(self, task: Task, settings: Settings, *, seed: int = 0, device: str = "cpu", log: Log | None = None):
+        self.task, self.settings = task, settings
+        self.data = DataSet.empty(schema_of(task))
+        self.model = GPDynamics(task, settings.model, device)
+        self.constraints = make_constraints((settings.constraint, *settings.more_constraints), task.constraints)
+        self.multipliers = tuple(Multiplier(settings.multiplier, c.limit) for c in self.constraints)
+        self.clock = Clock()
+        self.real_samples, self.iteration = 0, -1
+        self.learning_TC, self.learning_TV = 0.0, 0
+        self._device = torch.device(device)
+        self._generator = Generator(self._device).manual_seed(seed)
+        self._log: Log = log or _ignore
+        self._policy: GaussianPolicy | None = None
+        self._safest: dict[int, Safest] = {}
+        self._cost_scale = 1.0
+        self._latest: ImprovementReport | None = None
+        self._improvement: _Improvement | None = None
+
+    @property
+    def policy(self) -> GaussianPolicy:
+        """The policy as it stands, on the CPU."""
+        if self._policy is None:
+            raise UserError(f"nothing is known of {self.task.name} yet: tell(traces) of a first trial comes before")
+        return copy.deepcopy(self._policy).cpu()
+
+    def ask(self, *, last: bool = False) -> Policy:
+        """Improve the policy on the model and give it, for the next trial or as the `last` one.
+
+        One that was interrupted goes on where it was.
+        """
+        _ = self.policy  # says what is missing if nothing was told yet
+        if self._improvement is None or self._improvement.last != last:
+            self._improvement = self._begin(last)
+        self._improve(self._improvement)
+        self._improvement = None
+        return self.policy
+
+    def tell(self, traces: Traces, faults: Sequence[Fault] = ()) -> None:
+        """Take in the traces of a real trial, with what broke episodes off, and fit the model to all there are."""
+        for fault in faults:
+            self._log(Notice(f"{fault.text}; the episode is kept up to there"))
+        if not traces.steps:
+            return
+        # First, because it refuses what is not sound; then nothing has been counted yet.
+        self.data = self.data.append(traces)
+        self._improvement = None
+        self.iteration += 1
+        self.real_samples += traces.steps
+        self.learning_TC += float(traces.safety.sum())
+        self.learning_TV += int(traces.violation.any(-1).sum())
+        surprise = self.model.surprise(traces.transitions()) if len(self.model) else math.nan
+        self._fit()
+        self._log(self._trial_report(traces, surprise, len({fault.episode for fault in faults})))
+
+    def tell_earlier(self, transitions: Transitions) -> None:
+        """Take in real transitions that were there before the run; they do not count as its samples."""
+        self.data = self.data.append(transitions)
+        self._fit()
+
+    def _fit(self) -> None:
+        try:
+            with self.clock("fit"):
+                report = self.model.fit(self.data.transitions)
+        except UserError as error:
+            if not len(self.model):
+                raise
+            self._log(Notice(f"the model stays as it was before the last trial: {error}"))
+            return
+        for problem in report.failed:
+            self._log(Notice(f"the model keeps its last good hyper-parameters: {problem}"))
+        if self._policy is None:
+            self._cost_scale = max(float(self.data.transitions.cost.mean()), 1e-6)
+            self._start_afresh()
+
+    def _fresh_policy(self, settings: PolicySettings) -> GaussianPolicy:
+        """A policy that knows nothing yet."""
+        low, high = tuple(a.low for a in self.task.actions), tuple(a.high for a in self.task.actions)
+        centre, scale = self.task.observation_scale(self.data.transitions.x)
+        return GaussianPolicy(low, high, centre, scale, settings, self._cpu_generator()).to(self._device)
+
+    def _start_afresh(self) -> None:
+        """A policy that knows nothing yet, and its critics."""
+        settings = self.settings
+        self._policy = self._fresh_policy(settings.policy)
+        self._control = Control(
+            self._policy,
+            tuple(OBJECTIVES[name] for name in settings.objectives),
+            self.constraints,
+            settings.advantage,
+            settings.update,
+            self._cpu_generator(),
+            spread=settings.weights.spread,
+        )
+
+    def _cpu_generator(self) -> Generator:
+        seed = torch.randint(2**62, (1,), generator=self._generator, device=self._device)
+        return Generator().manual_seed(int(seed))
+
+    # Improving the policy -------------------------------------------------------------------------------------------
+
+    def _begin(self, last: bool) -> _Improvement:
+        """What there is to do after a trial, or after the last one."""
+        settings, imagination = self.settings, self.settings.imagination
+        progress = 1.0 if last else min(1.0, self.real_samples / settings.real_samples)
+        self._control.update.std_floor = settings.policy.floor_at(progress)
+        self._check_feasibility(last=False)
+        controls = imagination.last_iterations if last else imagination.iterations
+        return _Improvement(last, controls, settings.weights.least_at(progress))
+
+    def _improve(self, improvement: _Improvement) -> None:
+        """The inner loop of Algorithm 1. At every report all is in order: there it can be broken off, and go on."""
+        assert self._policy is not None
+        settings, imagination = self.settings, self.settings.imagination
+        source = self._imagined(None if settings.zeta == "none" else settings.zeta)
+        kept_at = range(0, imagination.candidates * CANDIDATE_STRIDE, CANDIDATE_STRIDE)
+        while improvement.control < improvement.controls:
+            with self.clock("rollout"):
+                traces = source(self._policy, imagination.trajectories, self._generator)
+            if improvement.control == 0 and self._stranded(traces):
+                self._log(Notice("the policy is stranded where the cost is flat: it starts afresh, for the cost alone"))
+                self._start_afresh()
+                improvement.weight = 1.0
+                traces = source(self._policy, imagination.trajectories, self._generator)
+            values = tuple(constraint.measure(traces) for constraint in self.constraints)
+            for multiplier, value in zip(self.multipliers, values, strict=True):
+                multiplier.update(value)
+            report = self._update(traces, improvement)
+            improvement.control += 1
+            if improvement.last and (improvement.controls - improvement.control) in kept_at:
+                improvement.kept.append({name: value.clone() for name, value in self._policy.state_dict().items()})
+            self._latest = self._improvement_report(improvement, traces, values, report)
+            self._log(self._latest)
+        if improvement.last:
+            self._choose(improvement.kept)
+            self._check_feasibility(last=True)
+
+    def _update(self, traces: Traces, improvement: _Improvement) -> ControlReport:
+        """One control iteration; if it leads to numbers that are not finite, everything stays as it was before."""
+        sound = bool(torch.stack([traces.cost.sum(), traces.safety.sum()]).isfinite().all())
+        problem = "" if sound else "the cost or the safety cost of imagined steps is not finite"
+        if sound:
+            before = self._control.state_dict()
+            with self.clock("update"):
+                report = self._control(
+                    traces,
+                    tuple(multiplier.value for multiplier in self.multipliers),
+                    self._cost_scale,
+                    improvement.weight,
+                    self._generator,
+                )
+            if self._control.finite:
+                return report
+            self._control.load_state_dict(before)
+            problem = "it led to numbers that are not finite"
+        # Once for each improvement: what goes wrong now is likely to do so in the next iteration too.
+        if improvement.problems == 0:
+            self._log(
+                Notice(f"the policy stays as it was before control iteration {improvement.control + 1}: {problem}")
+            )
+        improvement.problems += 1
+        nothing = UpdateReport(
+            math.nan, math.nan, 0, (math.nan,) * (len(self.settings.objectives) + len(self.constraints))
+        )
+        return ControlReport((math.nan,), nothing)
+
+    def _imagined(self, zeta: ZetaName | None = None) -> ModelSource:
+        """Where imagined traces come from."""
+        starts = None
+        if not self.task.pure_start:
+            transitions = self.data.transitions
+            starts = transitions.x[transitions.step == 0].to(self._device)
+        return ModelSource(self.model, zeta, self.settings.imagination.draw, starts)
+
+    def _stranded(self, traces: Traces) -> bool:
+        """Whether imagined trajectories all cost the same, so that no gradient leads on from there."""
+        spread = float(traces.returns.std(correction=0))
+        return self.iteration > 0 and spread < STRANDED * self._cost_scale * self.task.horizon
+
+    def _choose(self, kept: list[State]) -> None:
+        """Take the best of the policies that were kept, judged on the same imagined episodes."""
+        assert self._policy is not None
+        if len(kept) < 2:
+            return
+        source = self._imagined()
+        judged = []
+        for state in kept:
+            self._policy.load_state_dict(state)
+            with self.clock("rollout"):
+                generator = Generator(self._device).manual_seed(0)
+                traces = source(self._policy, JUDGED_TRAJECTORIES, generator)
+            excess = [
+                max(0.0, constraint.measure(traces) / max(multiplier.target, 1e-6) - 1)
+                for constraint, multiplier in zip(self.constraints, self.multipliers, strict=True)
+            ]
+            judged.append((max(excess, default=0.0), -float(traces.returns.mean())))
+        best = min(range(len(kept)), key=judged.__getitem__)
+        self._policy.load_state_dict(kept[best])
+
+    def _check_feasibility(self, last: bool) -> None:
+        """Estimate the least values that the constraints can have, where it is open whether their limits can be met."""
+        iterations = self.settings.feasibility_iterations
+        if iterations == 0 or self._latest is None:
+            return
+        source = self._imagined()
+        for i, (constraint, multiplier) in enumerate(zip(self.constraints, self.multipliers, strict=True)):
+            reached = self._latest.values[i]
+            first = multiplier.least is None
+            if not (last or multiplier.infeasible or (first and reached > constraint.limit)):
+                continue
+            known = multiplier.infeasible
+            with self.clock("feasibility"):
+                least = self._safest_policy(i).least(
+                    source,
+                    iterations if first or last else -(-iterations // 8),
+                    self.settings.imagination.trajectories,
+                    self._generator,
+                )
+            multiplier.least = min(least, reached)
+            if multiplier.infeasible and not known:
+                self._log(Notice(_infeasible(constraint, multiplier)))
+            elif known and not multiplier.infeasible:
+                self._log(Notice(f"{constraint.in_words()}: the limit {constraint.limit:g} can be met after all"))
+
+    def _safest_policy(self, index: int) -> Safest:
+        """The policy that looks for the least value of a constraint."""
+        if index not in self._safest:
+            settings = self.settings
+            still = self._fresh_policy(replace(settings.policy, std=max(0.2, settings.policy.std_floor)))
+            self._safest[index] = Safest(
+                still, self.constraints[index], settings.advantage, settings.update, self._cpu_generator()
+            )
+        return self._safest[index]
+
+    # Going on exactly -----------------------------------------------------------------------------------------------
+
+    def state_dict(self) -> State:
+        """Everything but the data; at a report it is whole, so that an agent that gets it goes on to the same end."""
+        return {
+            "iteration": self.iteration,
+            "real_samples": self.real_samples,
+            "learning_TC": self.learning_TC,
+            "learning_TV": self.learning_TV,
+            "cost_scale": self._cost_scale,
+            "clock": self.clock.state_dict(),
+            "latest": to_plain(self._latest),
+            "multipliers": [multiplier.state_dict() for multiplier in self.multipliers],
+            "model": self.model.state_dict(),
+            "control": None if self._policy is None else self._control.state_dict(),
+            "safest": {str(index): safest.state_dict() for index, safest in self._safest.items()},
+            "improvement": None if self._improvement is None else vars(self._improvement),
+            "generator": self._generator.get_state(),
+        }
+
+    def load_state_dict(self, state: State, data: DataSet) -> None:
+        """Become the agent that gave this state when it had these data."""
+        self.data = data
+        if not self.model.load_state_dict(state["model"], data.transitions):
+            self._log(Notice("the model differs in its last digits from the one that was saved: " + _OTHERWISE))
+        if state["control"] is not None:
+            self._start_afresh()
+            self._control.load_state_dict(state["control"])
+        for index, safest in state["safest"].items():
+            self._safest_policy(int(index)).load_state_dict(safest)
+        for multiplier, kept in zip(self.multipliers, state["multipliers"], strict=True):
+            multiplier.load_state_dict(kept)
+        self._improvement = None if state["improvement"] is None else _Improvement(**state["improvement"])
+        self._latest = from_plain(ImprovementReport | None, state["latest"], "the latest report")
+        self.iteration, self.real_samples = int(state["iteration"]), int(state["real_samples"])
+        self.learning_TC, self.learning_TV = float(state["learning_TC"]), int(state["learning_TV"])
+        self._cost_scale = float(state["cost_scale"])
+        self.clock.load_state_dict(state["clock"])
+        # Last, because what was made above has drawn from it.
+        self._generator.set_state(state["generator"])
+
+    # Reports --------------------------------------------------------------------------------------------------------
+
+    def _trial_report(self, traces: Traces, surprise: float, broken: int) -> TrialReport:
+        report, latest = self.model.report, self._latest
+        assert report is not None
+        return TrialReport(
+            iteration=self.iteration,
+            real_samples=self.real_samples,
+            episodes=len(traces.returns),
+            return_mean=float(traces.returns.mean()),
+            safety_cost=float(traces.safety_costs.sum(-1).mean()),
+            violations=int(traces.violation.any(-1).sum()),
+            learning_TC=self.learning_TC,
+            learning_TV=self.learning_TV,
+            predicted_return=math.nan if latest is None else latest.model_return,
+            predicted_safety=math.nan if latest is None else latest.model_safety,
+            surprise=surprise,
+            z_std=report.z_std,
+            coverage95=report.coverage95,
+            seconds=self.clock.seconds,
+            broken=broken,
+        )
+
+    def _improvement_report(
+        self, improvement: _Improvement, traces: Traces, values: tuple[float, ...], report: ControlReport
+    ) -> ImprovementReport:
+        assert self._policy is not None
+        return ImprovementReport(
+            iteration=self.iteration,
+            control=improvement.control,
+            controls=improvement.controls,
+            model_return=float(traces.returns.mean()),
+            model_safety=float(traces.safety_costs.sum(-1).mean()),
+            model_zeta=0.0 if traces.zeta is None else float(traces.zeta.sum(1).mean()),
+            values=values,
+            targets=tuple(multiplier.target for multiplier in self.multipliers),
+            multipliers=tuple(multiplier.value for multiplier in self.multipliers),
+            lambda_pi=report.weights[0],
+            std=float(self._policy.std.detach().mean()),
+            clipped=float(traces.clipped.sum()) / max(traces.steps, 1),
+            kl=report.update.kl,
+            critic_loss=report.update.critic_loss,
+            seconds=self.clock.seconds,
+        )
+
+
+CANDIDATE_STRIDE = 2
+"""Control iterations between two policies that are kept at the end."""
+STRANDED = 1e-4
+"""A policy is stranded if its trajectories' costs deviate by less than this share of what a random one costs."""
+_OTHERWISE = "another machine, or another number of threads. The run goes on, but not bit for bit as it would have"
+JUDGED_TRAJECTORIES = 600
+"""Imagined to judge each of them."""
+
+
+def schema_of(task: Task) -> Schema:
+    """The columns of a data set of the task."""
+    return Schema(tuple(q.name for q in task.states), tuple(q.name for q in task.actions), task.constraints)
+
+
+def _ignore(_: Event) -> None:
+    """Nobody wants to know."""
+
+
+def _infeasible(constraint: Constraint, multiplier: Multiplier) -> str:
+    """What to tell the user of a limit that seems out of reach."""
+    relaxed = "" if multiplier.settings.slack is None else f" {multiplier.target:.3g} is aimed at instead."
+    return (
+        f"{constraint.in_words()}: the limit {constraint.limit:g} looks infeasible; the safest policy found on the "
+        f"model so far reaches {multiplier.least:.3g}.{relaxed} Raise the limit, or change where the system starts"
+    )

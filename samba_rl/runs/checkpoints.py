@@ -1,0 +1,148 @@
+"""Checkpoints: folders with a manifest (format, parts, checksums), of which the last two are kept."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from samba_rl import __version__
+from samba_rl.data.files import disk_error, sync_folder, write_all
+from samba_rl.data.packing import pack, unpack
+from samba_rl.types import State, UserError
+
+FORMAT = 1
+FOLDER, MANIFEST = "checkpoints", "manifest.json"
+KEPT = 2
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """What a run needs to go on, read back and checked."""
+
+    path: Path
+    about: dict[str, Any]
+    """What else the manifest says."""
+    state: State
+    """By part."""
+
+
+def write_checkpoint(home: Path, state: State, about: dict[str, Any]) -> Path:
+    """Write each entry of the state as a part, whole or not at all, and remove all checkpoints but the last two."""
+    folder = home / FOLDER
+    number = max(_numbers(folder), default=0) + 1
+    target, draft = folder / f"{number:06d}", folder / ".draft"
+    try:
+        folder.mkdir(exist_ok=True)
+        _remove(draft)
+        draft.mkdir()
+        parts = {}
+        for name, value in state.items():
+            packed = pack(value)
+            file = f"{name}.state"
+            _write(draft / file, packed)
+            parts[file] = {"bytes": len(packed), "sha256": hashlib.sha256(packed).hexdigest()}
+        manifest = {"format": FORMAT, "samba_rl": __version__, **about, "parts": parts}
+        _write(draft / MANIFEST, (json.dumps(manifest, indent=2) + "\n").encode())
+        sync_folder(draft)
+        os.rename(draft, target)
+        sync_folder(folder)
+        for old in _numbers(folder)[:-KEPT]:
+            _remove(folder / f"{old:06d}")
+    except OSError as error:
+        raise disk_error(error.filename or target, error) from error
+    return target
+
+
+def read_checkpoint(home: Path) -> tuple[Checkpoint | None, list[str]]:
+    """The last checkpoint that is whole, and what is wrong with later ones; None if there is none."""
+    problems: list[str] = []
+    folder = home / FOLDER
+    for number in reversed(_numbers(folder)):
+        try:
+            return _read(folder / f"{number:06d}"), problems
+        except ValueError as error:
+            if isinstance(error, UserError):
+                raise
+            problems.append(str(error))
+    return None, problems
+
+
+def _read(path: Path) -> Checkpoint:
+    """A checkpoint; damage is a ValueError that names the file."""
+    manifest = read_manifest(path)
+    state: State = {}
+    for name, about in manifest.pop("parts").items():
+        file = path / name
+        try:
+            packed = file.read_bytes()
+        except FileNotFoundError as error:
+            raise ValueError(f"{file} is missing") from error
+        except OSError as error:
+            raise ValueError(f"{file} cannot be read: {error.strerror}") from error
+        if len(packed) != about["bytes"]:
+            raise ValueError(f"{file} has {len(packed)} bytes instead of {about['bytes']}")
+        if hashlib.sha256(packed).hexdigest() != about["sha256"]:
+            raise ValueError(f"{file} was altered")
+        try:
+            state[file.stem] = unpack(packed)
+        except ValueError as error:
+            raise ValueError(f"{file} is damaged: {error}") from error
+    return Checkpoint(path, manifest, state)
+
+
+def read_manifest(path: Path) -> dict[str, Any]:
+    """What a checkpoint says of itself; damage is a ValueError that names the file, a newer format a UserError."""
+    file = path / MANIFEST
+    try:
+        manifest = json.loads(file.read_bytes())
+        form = manifest["format"]
+        parts = {
+            str(name): {"bytes": int(about["bytes"]), "sha256": str(about["sha256"])}
+            for name, about in manifest["parts"].items()
+        }
+    except FileNotFoundError as error:
+        raise ValueError(f"{file} is missing") from error
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise ValueError(f"{file} is damaged ({type(error).__name__}: {error})") from error
+    if not isinstance(form, int) or form > FORMAT:
+        raise UserError(
+            f"{file} was written by a newer samba_rl ({manifest.get('samba_rl')}, format {form}; this one reads up to "
+            f"{FORMAT}); install that version or a later one"
+        )
+    if any(Path(name).name != name for name in parts):
+        raise ValueError(f"{file} names a part outside its folder")
+    return {**manifest, "parts": parts}
+
+
+def latest(home: Path) -> Path | None:
+    """The last checkpoint, whole or not."""
+    numbers = _numbers(home / FOLDER)
+    return home / FOLDER / f"{numbers[-1]:06d}" if numbers else None
+
+
+def _numbers(folder: Path) -> list[int]:
+    """Of the checkpoints that are there, in order."""
+    if not folder.is_dir():
+        return []
+    return sorted(int(path.name) for path in folder.iterdir() if path.name.isdecimal())
+
+
+def _write(path: Path, data: bytes) -> None:
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+    try:
+        write_all(file, data)
+        os.fsync(file)
+    finally:
+        os.close(file)
+
+
+def _remove(folder: Path) -> None:
+    if folder.exists():
+        # The manifest first: what is left if the program is killed here does not look like a checkpoint.
+        (folder / MANIFEST).unlink(missing_ok=True)
+        shutil.rmtree(folder)
