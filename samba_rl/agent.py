@@ -14,7 +14,7 @@ from torch import Generator
 from samba_rl.constraints import Constraint, Multiplier, make_constraints
 from samba_rl.control import Control, ControlReport
 from samba_rl.data import DataSet, Schema
-from samba_rl.feasibility import Safest
+from samba_rl.feasibility import Feasibility, Safest
 from samba_rl.learners import Settings
 from samba_rl.models.gp import GPDynamics
 from samba_rl.objectives import OBJECTIVES
@@ -64,7 +64,14 @@ class Agent:
         self._generator = Generator(self._device).manual_seed(seed)
         self._log: Log = log or _ignore
         self._policy: GaussianPolicy | None = None
-        self._safest: dict[int, Safest] = {}
+        self._feasibility = Feasibility(
+            self.constraints,
+            self.multipliers,
+            self._safest,
+            settings.feasibility_iterations,
+            settings.imagination.trajectories,
+            self._log,
+        )
         self._cost_scale = 1.0
         self._latest: ImprovementReport | None = None
         self._improvement: _Improvement | None = None
@@ -92,6 +99,7 @@ class Agent:
         """Take in the traces of a real trial, with what broke episodes off, and fit the model to all there are."""
         for fault in faults:
             self._log(Notice(f"{fault.text}; the episode is kept up to there"))
+        traces = traces.begun()
         if not traces.steps:
             return
         # First, because it refuses what is not sound; then nothing has been counted yet.
@@ -175,9 +183,7 @@ class Agent:
                 improvement.weight = 1.0
                 traces = source(self._policy, imagination.trajectories, self._generator)
             values = tuple(constraint.measure(traces) for constraint in self.constraints)
-            for multiplier, value in zip(self.multipliers, values, strict=True):
-                multiplier.update(value)
-            report = self._update(traces, improvement)
+            report = self._update(traces, values, improvement)
             improvement.control += 1
             if improvement.last and (improvement.controls - improvement.control) in kept_at:
                 improvement.kept.append({name: value.clone() for name, value in self._policy.state_dict().items()})
@@ -187,11 +193,13 @@ class Agent:
             self._choose(improvement.kept)
             self._check_feasibility(last=True)
 
-    def _update(self, traces: Traces, improvement: _Improvement) -> ControlReport:
+    def _update(self, traces: Traces, values: tuple[float, ...], improvement: _Improvement) -> ControlReport:
         """One control iteration; if it leads to numbers that are not finite, everything stays as it was before."""
         sound = bool(torch.stack([traces.cost.sum(), traces.safety.sum()]).isfinite().all())
         problem = "" if sound else "the cost or the safety cost of imagined steps is not finite"
         if sound:
+            for multiplier, value in zip(self.multipliers, values, strict=True):
+                multiplier.update(value)
             before = self._control.state_dict()
             with self.clock("update"):
                 report = self._control(
@@ -250,39 +258,15 @@ class Agent:
         self._policy.load_state_dict(kept[best])
 
     def _check_feasibility(self, last: bool) -> None:
-        """Estimate the least values that the constraints can have, where it is open whether their limits can be met."""
-        iterations = self.settings.feasibility_iterations
-        if iterations == 0 or self._latest is None:
-            return
-        source = self._imagined()
-        for i, (constraint, multiplier) in enumerate(zip(self.constraints, self.multipliers, strict=True)):
-            reached = self._latest.values[i]
-            first = multiplier.least is None
-            if not (last or multiplier.infeasible or (first and reached > constraint.limit)):
-                continue
-            known = multiplier.infeasible
+        if self._latest is not None and self.settings.feasibility_iterations:
             with self.clock("feasibility"):
-                least = self._safest_policy(i).least(
-                    source,
-                    iterations if first or last else -(-iterations // 8),
-                    self.settings.imagination.trajectories,
-                    self._generator,
-                )
-            multiplier.least = min(least, reached)
-            if multiplier.infeasible and not known:
-                self._log(Notice(_infeasible(constraint, multiplier)))
-            elif known and not multiplier.infeasible:
-                self._log(Notice(f"{constraint.in_words()}: the limit {constraint.limit:g} can be met after all"))
+                self._feasibility.check(self._imagined(), self._latest.values, self._generator, last)
 
-    def _safest_policy(self, index: int) -> Safest:
+    def _safest(self, constraint: Constraint) -> Safest:
         """The policy that looks for the least value of a constraint."""
-        if index not in self._safest:
-            settings = self.settings
-            still = self._fresh_policy(replace(settings.policy, std=max(0.2, settings.policy.std_floor)))
-            self._safest[index] = Safest(
-                still, self.constraints[index], settings.advantage, settings.update, self._cpu_generator()
-            )
-        return self._safest[index]
+        settings = self.settings
+        still = self._fresh_policy(replace(settings.policy, std=max(0.2, settings.policy.std_floor)))
+        return Safest(still, constraint, settings.advantage, settings.update, self._cpu_generator())
 
     # Going on exactly -----------------------------------------------------------------------------------------------
 
@@ -299,7 +283,7 @@ class Agent:
             "multipliers": [multiplier.state_dict() for multiplier in self.multipliers],
             "model": self.model.state_dict(),
             "control": None if self._policy is None else self._control.state_dict(),
-            "safest": {str(index): safest.state_dict() for index, safest in self._safest.items()},
+            "feasibility": self._feasibility.state_dict(),
             "improvement": None if self._improvement is None else vars(self._improvement),
             "generator": self._generator.get_state(),
         }
@@ -312,8 +296,7 @@ class Agent:
         if state["control"] is not None:
             self._start_afresh()
             self._control.load_state_dict(state["control"])
-        for index, safest in state["safest"].items():
-            self._safest_policy(int(index)).load_state_dict(safest)
+        self._feasibility.load_state_dict(state["feasibility"])
         for multiplier, kept in zip(self.multipliers, state["multipliers"], strict=True):
             multiplier.load_state_dict(kept)
         self._improvement = None if state["improvement"] is None else _Improvement(**state["improvement"])
@@ -387,12 +370,3 @@ def schema_of(task: Task) -> Schema:
 
 def _ignore(_: Event) -> None:
     """Nobody wants to know."""
-
-
-def _infeasible(constraint: Constraint, multiplier: Multiplier) -> str:
-    """What to tell the user of a limit that seems out of reach."""
-    relaxed = "" if multiplier.settings.slack is None else f" {multiplier.target:.3g} is aimed at instead."
-    return (
-        f"{constraint.in_words()}: the limit {constraint.limit:g} looks infeasible; the safest policy found on the "
-        f"model so far reaches {multiplier.least:.3g}.{relaxed} Raise the limit, or change where the system starts"
-    )

@@ -107,7 +107,7 @@ class Trials:
         if self._world.hung:
             raise Paused(f"{what}. It still does not answer: put it in order before the run goes on")
         if self.settings.on_fault == "pause":
-            raise Paused(f"{what}. Put the system in order before the run goes on (--real.on-fault continue: go on)")
+            raise Paused(f"{what}. Put the system in order before the run goes on")
         if self._in_a_row >= self.settings.faults_in_a_row:
             raise Paused(f"{what}. The last {self._in_a_row} trials failed: put the system in order")
 

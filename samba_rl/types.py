@@ -148,6 +148,14 @@ class Traces:
         zeta = None if any(one.zeta is None for one in parts) else cat("zeta")
         return Traces(**{part.name: cat(part.name) for part in fields(Traces) if part.name != "zeta"}, zeta=zeta)
 
+    def begun(self) -> Traces:
+        """The trajectories in which a step took place."""
+        on = self.active.any(1)
+        if bool(on.all()):
+            return self
+        zeta = None if self.zeta is None else self.zeta[on]
+        return Traces(**{p.name: getattr(self, p.name)[on] for p in fields(Traces) if p.name != "zeta"}, zeta=zeta)
+
     def transitions(self, first_episode: int = 0) -> Transitions:
         """The steps that took place, episode after episode; the first trajectory is episode `first_episode`."""
         # Here and not above: the command line's help must not wait for torch.

@@ -141,7 +141,10 @@ class Journal:
         return None if place is None else self._load(place)
 
     def trials(self, before: int | None = None) -> Iterator[Traces | Transitions]:
-        """What was measured, trial by trial, in those of a lower number than `before` (None: in all)."""
+        """What was measured, trial by trial, in those of a lower number than `before` (None: in all).
+
+        Episodes that failed before their first step are left out.
+        """
         parts: dict[int, list[_Place]] = {}
         for place in self._places.values():
             if before is None or place.trial < before:
@@ -149,7 +152,7 @@ class Journal:
         for places in parts.values():
             steps = [self._load(place).steps for place in places]
             traces = [each for each in steps if isinstance(each, Traces)]
-            yield Traces.joined(traces) if traces else steps[0]
+            yield Traces.joined(traces).begun() if traces else steps[0]
 
     def reserve(self, size: int) -> None:
         """Make sure that a record of so many bytes will find room, while nothing has been measured yet."""

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import importlib.metadata
-import platform
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypedDict, final
+from typing import Any, final
 
 import torch
 
-from samba_rl import __version__
-from samba_rl.agent import Agent, schema_of
+from samba_rl.agent import schema_of
 from samba_rl.constraints import Constraint
 from samba_rl.data import DataSet
 from samba_rl.data.journal import Journal
 from samba_rl.evaluation import Evaluation, evaluate
-from samba_rl.learners import LEARNERS, Learner, Settings, make_settings
+from samba_rl.learners import Learner, Settings, make_settings
 from samba_rl.models.gp import GPDynamics
 from samba_rl.plain import from_plain, to_plain
 from samba_rl.policies import GaussianPolicy, MeanPolicy
@@ -40,14 +37,10 @@ from samba_rl.runs.folder import (
     read_state,
 )
 from samba_rl.runs.session import CHECKPOINT_EVERY, About, Session
+from samba_rl.runs.summary import by_kind, config_of, name_of, other_versions, summary_of
 from samba_rl.tasks import TASKS, make_task
 from samba_rl.tasks.task import Task
 from samba_rl.types import Policy, Stopped, UserError
-
-OWN = "own"
-"""The name of a learner that is no row of `LEARNERS`."""
-LAST_TRIALS = 5
-"""Trials over which a summary takes the mean return at the end of learning."""
 
 
 @final
@@ -153,8 +146,8 @@ def train(
         chosen = replace(chosen, first=replace(chosen.first, data=str(data)))
     earlier = earlier_transitions(system, data if isinstance(data, DataSet) else chosen.first.data or None)
     check(system, chosen, seed, device, earlier)
-    about = About(_name(learner), preset, seed, chosen, device)
-    folder = None if out is None else RunFolder.create(Path(out), _config(system, about, workers), earlier)
+    about = About(name_of(learner), preset, seed, chosen, device)
+    folder = None if out is None else RunFolder.create(Path(out), config_of(system, about, workers), earlier)
     session: Session | None = None
     try:
         session = Session(system, about, folder, log=log, stop=stop, workers=workers, checkpoint_every=checkpoint_every)
@@ -207,7 +200,7 @@ def resume(
         )
         session = Session(system, about, run, log=log, stop=stop, workers=count, checkpoint_every=checkpoint_every)
         session.restore(checkpoint, events)
-        for notice in [*notices, *_other_versions(config)]:
+        for notice in [*notices, *other_versions(config)]:
             session.notice(notice)
         return _run(session)
     finally:
@@ -237,7 +230,7 @@ def _run(session: Session) -> Run:
     policy = session.run()
     task, about, agent = session.task, session.about, session.agent
     named = {"task": task.name, "learner": about.learner, "preset": about.preset, "seed": about.seed}
-    summary = to_plain({**named, **_summary(agent, session.events, about.device)})
+    summary = to_plain({**named, **summary_of(agent, session.events, about.device)})
     if session.folder is not None:
         session.folder.finish(policy, agent.model.state_dict(), summary)
     return Run(
@@ -248,7 +241,7 @@ def _run(session: Session) -> Run:
         settings=about.settings,
         policy=policy,
         data=agent.data,
-        **_by_kind(session.events),
+        **by_kind(session.events),
         summary=summary,
         folder=None if session.folder is None else session.folder.folder,
         _model=agent.model,
@@ -277,95 +270,10 @@ def load_run(folder: str | Path, task: Task | None = None) -> Run:
         settings=about.settings,
         policy=policy,
         data=data,
-        **_by_kind(read_events(home / METRICS)),
+        **by_kind(read_events(home / METRICS)),
         summary=summary,
         folder=home,
     )
-
-
-# What is written down -------------------------------------------------------------------------------------------------
-
-
-def _name(learner: str | Learner) -> str:
-    if isinstance(learner, str):
-        return learner
-    return next((name for name, row in LEARNERS.items() if row == learner), OWN)
-
-
-def _config(task: Task, about: About, workers: int | None) -> dict[str, Any]:
-    return {
-        "task": task.name,
-        # A paper's system with another hazard, say, has the name but is not what the name alone would give.
-        "changed_task": task.name not in TASKS or task != TASKS[task.name](),
-        "learner": about.learner,
-        "preset": about.preset,
-        "seed": about.seed,
-        "device": about.device,
-        "threads": torch.get_num_threads(),
-        "workers": workers,
-        "versions": _versions(),
-        "settings": to_plain(about.settings),
-    }
-
-
-def _summary(agent: Agent, events: list[Event], device: str) -> dict[str, Any]:
-    by_kind = _by_kind(events)
-    trials, improvements = by_kind["trials"], by_kind["improvements"]
-    last = trials[-LAST_TRIALS:]
-    limits = [
-        {
-            "constraint": constraint.in_words(),
-            "limit": constraint.limit,
-            "target": multiplier.target,
-            "lambda": multiplier.value,
-            "least": multiplier.least,
-            "feasible": None if multiplier.least is None else not multiplier.infeasible,
-        }
-        for constraint, multiplier in zip(agent.constraints, agent.multipliers, strict=True)
-    ]
-    return {
-        "real_samples": agent.real_samples,
-        "earlier_samples": len(agent.data) - agent.real_samples,
-        "episodes": sum(trial.episodes for trial in trials),
-        "learning_TC": agent.learning_TC,
-        "learning_TV": agent.learning_TV,
-        "return_last_trials": sum(t.return_mean * t.episodes for t in last) / max(sum(t.episodes for t in last), 1),
-        "constraints": limits,
-        "lambda_pi": improvements[-1].lambda_pi if improvements else None,
-        "notices": [notice.text for notice in by_kind["notices"]],
-        "versions": _versions(),
-        "device": device,
-        "threads": torch.get_num_threads(),
-        "seconds": agent.clock.seconds,
-        "seconds_by_phase": agent.clock.by_phase(),
-    }
-
-
-class _Events(TypedDict):
-    trials: tuple[TrialReport, ...]
-    improvements: tuple[ImprovementReport, ...]
-    notices: tuple[Notice, ...]
-
-
-def _by_kind(events: list[Event]) -> _Events:
-    return {
-        "trials": tuple(event for event in events if isinstance(event, TrialReport)),
-        "improvements": tuple(event for event in events if isinstance(event, ImprovementReport)),
-        "notices": tuple(event for event in events if isinstance(event, Notice)),
-    }
-
-
-def _versions() -> dict[str, str | None]:
-    """Of what the numbers depend on."""
-
-    def of(package: str) -> str | None:
-        try:
-            return importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            return None
-
-    packages = {name: of(name) for name in ("torch", "gpytorch", "numpy", "scipy")}
-    return {"samba_rl": __version__, "python": platform.python_version(), **packages}
 
 
 # What is read back ----------------------------------------------------------------------------------------------------
@@ -383,19 +291,6 @@ def _of_folder(home: Path, task: Task | None) -> tuple[Task, About, dict[str, An
     if system.name != name:
         raise UserError(f"{home} is a run on '{name}', not on '{system.name}'; give that system")
     return system, About(learner, preset, seed, settings, device), config
-
-
-def _other_versions(config: Mapping[str, Any]) -> list[str]:
-    """What to say if the run was begun with other versions."""
-    before, now = config.get("versions"), _versions()
-    if not isinstance(before, dict):
-        return []
-    changed = [
-        f"{name} {before.get(name)} (now {version})" for name, version in now.items() if before.get(name) != version
-    ]
-    if not changed:
-        return []
-    return [f"the run was begun with {', '.join(changed)}: it goes on, but perhaps not bit for bit as it would have"]
 
 
 def _known_task(where: str, name: str, changed: bool) -> Task:
