@@ -7,7 +7,9 @@ A record is written and flushed first, its head after it: what has a head is who
 
 from __future__ import annotations
 
+import errno
 import hashlib
+import itertools
 import json
 import os
 import re
@@ -20,11 +22,12 @@ from typing import Any, NamedTuple, final
 import torch
 from torch import Tensor
 
-from samba_rl.data.files import disk_error, flush, write_all
+from samba_rl.data.files import disk_error, flush, sync_folder, write_all
 from samba_rl.data.packing import pack, unpack
 from samba_rl.types import Fault, State, Traces, Transitions, UserError
 
 FORMAT = 1
+TITLE = f"samba_rl journal, format {FORMAT}\n".encode()
 _TITLE = re.compile(rb"samba_rl journal, format (\d{1,9})\n")
 _HEAD = struct.Struct("<8sQ32s")
 _MARK = b"TRIAL\0\0\0"
@@ -92,11 +95,16 @@ class Journal:
         """A new one."""
         try:
             file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
-            title = f"samba_rl journal, format {FORMAT}\n".encode()
-            write_all(file, title, 0)
         except OSError as error:
             raise disk_error(path, error) from error
-        return Journal(path, [], len(title), file)
+        try:
+            write_all(file, TITLE, 0)
+            flush(file)
+        except OSError as error:
+            os.close(file)
+            path.unlink(missing_ok=True)
+            raise disk_error(path, error) from error
+        return Journal(path, [], len(TITLE), file)
 
     @staticmethod
     def open(path: Path, known: int = 0) -> Journal:
@@ -109,8 +117,12 @@ class Journal:
         journal = Journal(path, found.places, found.end, None)
         try:
             if found.rest:
-                journal.torn = path.with_name(path.name + ".torn")
-                journal.torn.write_bytes(found.rest)
+                journal.torn = _free_name(path)
+                with open(journal.torn, "xb") as aside:
+                    aside.write(found.rest)
+                    aside.flush()
+                    os.fsync(aside.fileno())
+                sync_folder(path.parent)
             journal._file = os.open(path, os.O_RDWR)
             os.ftruncate(journal._file, found.end)
         except OSError as error:
@@ -162,7 +174,9 @@ class Journal:
         try:
             os.posix_fallocate(self._file, self._end, size)
         except OSError as error:
-            raise disk_error(self.path, error) from error
+            # Not every disk can take room beforehand.
+            if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS):
+                raise disk_error(self.path, error) from error
 
     def append(self, record: Record) -> None:
         """Write a record; it is on the disk when this returns."""
@@ -184,9 +198,11 @@ class Journal:
     def close(self) -> None:
         """Give back what was reserved."""
         if self._file is not None:
-            os.ftruncate(self._file, self._end)
-            os.close(self._file)
-            self._file = None
+            file, self._file = self._file, None
+            try:
+                os.ftruncate(file, self._end)
+            finally:
+                os.close(file)
 
     def _load(self, place: _Place) -> Record:
         try:
@@ -213,21 +229,16 @@ def _scan(path: Path, known: int) -> _Found:
             title = file.readline(64)
             _check_title(path, title)
             places: list[_Place] = []
-            end, last, rest = len(title), bytes(32), b""
+            end, last = len(title), bytes(32)
             while True:
                 file.seek(end)
                 head = file.read(_HEAD.size)
-                if not head.strip(b"\0"):
-                    # The end, or a record that was being written when the program was killed: it has no head yet.
-                    break
                 _, length, digest = _HEAD.unpack(head.ljust(_HEAD.size, b"\0"))
                 packed = file.read(min(length, os.fstat(file.fileno()).st_size))
                 due = _HEAD.pack(_MARK, length, _digest(last, packed))
                 if head != due or len(packed) != length:
-                    # A head of which only the first bytes were written has zeros behind them.
-                    if not due.startswith(head.rstrip(b"\0")):
-                        file.seek(end)
-                        rest = file.read()
+                    file.seek(end)
+                    rest = file.read()
                     break
                 record = _decoded(path, len(places), packed)
                 places.append(_Place(record.trial, record.part, end + _HEAD.size, length, digest))
@@ -237,7 +248,11 @@ def _scan(path: Path, known: int) -> _Found:
     if len(places) < known or _MARK in rest[8:]:
         # Another one follows, or this one was whole once: it was no write that broke off.
         raise _damage(path, f"record {len(places) + 1} was torn or altered")
-    return _Found(places, end, rest)
+    # The end, or a record that was being written when the program was killed: of its head, at most the beginning is
+    # there, and zeros behind that. (If only its last bytes are zeros it was a whole one, which has been damaged.)
+    begun = head.rstrip(b"\0")
+    unfinished = len(begun) <= 40 and len(packed) == length and due.startswith(begun)
+    return _Found(places, end, b"" if unfinished else rest)
 
 
 def _check_title(path: Path, title: bytes) -> None:
@@ -256,6 +271,12 @@ def _decoded(path: Path, number: int, packed: bytes) -> Record:
         return Record.from_state(unpack(packed))
     except (ValueError, KeyError, TypeError) as error:
         raise _damage(path, f"record {number + 1} is none: {error}") from error
+
+
+def _free_name(path: Path) -> Path:
+    """For what is put aside."""
+    names = (path.with_name(f"{path.name}.torn{'' if number == 1 else number}") for number in itertools.count(1))
+    return next(name for name in names if not name.exists())
 
 
 def _damage(path: Path, why: str) -> UserError:

@@ -38,6 +38,10 @@ def pack(state: State) -> bytes:
             place, size = size, size + array.nbytes
             return {_TENSOR: [_NAMES[value.dtype], list(value.shape), place]}
         if isinstance(value, dict):
+            if not all(isinstance(name, str) for name in value) or value.keys() == {_TENSOR}:
+                raise TypeError(
+                    f"a state has the names {list(value)[:5]}; they must be text, and not '{_TENSOR}' alone"
+                )
             return {name: plain(part) for name, part in value.items()}
         if isinstance(value, (list, tuple)):
             return [plain(part) for part in value]
@@ -56,11 +60,14 @@ def unpack(packed: bytes) -> State:
     if start > len(packed):
         raise ValueError(f"its text should have {length} bytes")
     numbers = memoryview(packed)[start:]
+    end = 0
 
     def full(value: Any) -> Any:
+        nonlocal end
         if isinstance(value, dict):
             if value.keys() == {_TENSOR}:
-                return _tensor(value[_TENSOR], numbers)
+                tensor, end = _tensor(value[_TENSOR], numbers, end)
+                return tensor
             return {name: full(part) for name, part in value.items()}
         return [full(part) for part in value] if isinstance(value, list) else value
 
@@ -73,15 +80,20 @@ def unpack(packed: bytes) -> State:
     return state
 
 
-def _tensor(about: Any, numbers: memoryview) -> Tensor:
+def _tensor(about: Any, numbers: memoryview, due: int) -> tuple[Tensor, int]:
+    """The tensor, which begins where the one before it ended, and where it ends."""
     match about:
         case [str(name), list(shape), int(place)] if name in _DTYPES and all(type(n) is int and n >= 0 for n in shape):
             dtype, count = _DTYPES[name], math.prod(shape)
         case _:
             raise ValueError(f"{str(about)[:80]} describes no tensor")
     end = place + count * dtype.itemsize
-    if not 0 <= place <= end <= len(numbers):
+    if place != due or end > len(numbers):
         raise ValueError(f"a tensor of shape {shape} at {place} lies outside its {len(numbers)} bytes")
     # A copy: tensors over the bytes of a file would be read-only, and would keep all of them in memory.
     array = np.frombuffer(numbers[place:end], dtype=name).copy()
-    return torch.from_numpy(array).reshape(shape)
+    try:
+        return torch.from_numpy(array).reshape(shape), end
+    except (TypeError, RuntimeError) as error:
+        # Beside a 0 any other size would fit.
+        raise ValueError(f"a tensor has the shape {str(shape)[:80]}") from error

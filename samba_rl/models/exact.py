@@ -16,7 +16,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from samba_rl.models.likelihood import Hyper, factorise, kernel, scaled
+from samba_rl.models.likelihood import JITTERS, Hyper, factor_with, factorise, kernel, no_factor, scaled
 from samba_rl.models.marginals import Marginals, chunk_rows, in_chunks, remaining_variance
 
 LEAST_ROWS = 128
@@ -58,11 +58,14 @@ class ExactPosterior:
         """The posterior given inputs [n, ni] and targets [n, D]."""
         hyper = hyper.to(inputs)
         z = scaled(inputs, hyper.lengthscales)
-        factor, jitter = factorise(kernel(z, z, hyper.signal), hyper.noise, hyper.signal)
-        identity = torch.eye(len(inputs), dtype=inputs.dtype, device=inputs.device).expand_as(factor)
-        root = torch.linalg.solve_triangular(factor, identity, upper=False)
-        inverse = torch.cholesky_inverse(factor) if _direct(hyper, len(inputs)) else None
-        return _assemble(hyper, inputs, targets, z, root, inverse, jitter)
+        # One output after the other where memory is scarce: with thousands of points each matrix takes hundreds of
+        # megabytes, and beside the results there is one of each kind then, not one for each output.
+        together = inputs.device.type != "cpu"
+        for jitter in JITTERS:
+            factors = _factors(z, hyper, jitter, _direct(hyper, len(inputs)), together)
+            if factors is not None:
+                return _assemble(hyper, inputs, targets, z, *factors, jitter)
+        raise no_factor(len(inputs))
 
     def __len__(self) -> int:
         return len(self.inputs)
@@ -113,11 +116,13 @@ class ExactPosterior:
 
     def condition_number(self) -> float:
         """The largest of the outputs' condition numbers of K + σ²I, in the 1-norm."""
+        return max(self._output(i)._condition_number() for i in range(len(self.alpha)))
+
+    def _condition_number(self) -> float:
         gram = kernel(self.z, self.z, self.hyper.signal)
         gram.diagonal(dim1=-2, dim2=-1).add_((self.hyper.noise + self.jitter * self.hyper.signal)[:, None])
         inverse = self.root.mT @ self.root if self.inverse is None else self.inverse
-        norms = gram.abs().sum(-1).amax(-1) * inverse.abs().sum(-1).amax(-1)
-        return float(norms.max())
+        return float((gram.abs_().sum(-1).amax(-1) * inverse.abs().sum(-1).amax(-1)).max())
 
     def predict(self, queries: Tensor, loo: bool = False) -> Marginals:
         """Mean, variance and, if asked for, ζ_LOO at queries [B, ni], with bounded memory."""
@@ -171,15 +176,33 @@ class ExactPosterior:
         return (quadratic - growth).mul_(0.5 / len(self)).sum(0).clamp_(min=0)
 
 
+def _factors(
+    z: Tensor, hyper: Hyper, jitter: float, direct: bool, together: bool
+) -> tuple[Tensor, Tensor | None] | None:
+    """R [D, n, n] and, if asked for, A [D, n, n], with this jitter; None if it takes more."""
+    outputs, points, _ = z.shape
+    root = z.new_empty(outputs, points, points)
+    inverse = torch.empty_like(root) if direct else None
+    identity = torch.eye(points, dtype=z.dtype, device=z.device)
+    for at in [slice(0, outputs)] if together else [slice(i, i + 1) for i in range(outputs)]:
+        gram = kernel(z[at], z[at], hyper.signal[at])
+        factor = factor_with(jitter, gram, hyper.noise[at], hyper.signal[at])
+        if factor is None:
+            return None
+        root[at] = torch.linalg.solve_triangular(factor, identity.expand_as(factor), upper=False)
+        if inverse is not None:
+            inverse[at] = torch.cholesky_inverse(factor)
+    return root, inverse
+
+
 def _assemble(
     hyper: Hyper, inputs: Tensor, targets: Tensor, z: Tensor, root: Tensor, inverse: Tensor | None, jitter: float
 ) -> ExactPosterior:
     """The posterior with what follows from R."""
     white = root @ targets.T[..., None]
     alpha = (root.mT @ white)[..., 0]
-    return ExactPosterior(
-        hyper, inputs, targets, z, root, alpha, white[..., 0], 1 / root.square().sum(1), inverse, jitter
-    )
+    squares = torch.stack([each.square().sum(0) for each in root])
+    return ExactPosterior(hyper, inputs, targets, z, root, alpha, white[..., 0], 1 / squares, inverse, jitter)
 
 
 def _direct(hyper: Hyper, n: int) -> bool:

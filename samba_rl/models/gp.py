@@ -164,17 +164,36 @@ class GPDynamics:
         of_inputs, of_targets = Normaliser.of(raw_inputs), Normaliser.of(raw_targets)
         inputs, targets = of_inputs(raw_inputs), of_targets(raw_targets)
         hyper, likelihood, evaluations, failed = self._fit_hyper(inputs, targets)
-        try:
-            posterior = self._condition(inputs, targets, hyper)
-        except UserError as error:
-            if self._hyper is None:
-                raise
-            posterior, hyper, failed = self._condition(inputs, targets, self._hyper), self._hyper, (*failed, str(error))
+        posterior, problem = self._replace_posterior(inputs, targets, hyper)
+        if problem:
+            assert self._hyper is not None
+            hyper, failed = self._hyper, (*failed, problem)
         # Only now, when nothing more can go wrong: a fit that fails leaves the model as it was.
         self._hyper, self._inputs, self._targets = hyper, of_inputs, of_targets
         self._set(posterior)
         self.report = self._judge(time.perf_counter() - begin, likelihood, evaluations, failed)
         return self.report
+
+    def _replace_posterior(
+        self, inputs: Tensor, targets: Tensor, hyper: Hyper | CorrelatedHyper
+    ) -> tuple[Posterior, str]:
+        """The posterior, and why it has the last hyper-parameters instead of these, if it does.
+
+        The last posterior goes first: two of them may take more memory than there is. If everything fails it is made
+        again.
+        """
+        last = None if self._posterior is None else (self._posterior.inputs, self._posterior.targets, self._hyper)
+        if last is None:
+            return self._condition(inputs, targets, hyper), ""
+        self._let_go()
+        try:
+            try:
+                return self._condition(inputs, targets, hyper), ""
+            except UserError as error:
+                return self._condition(inputs, targets, self._hyper), str(error)
+        except BaseException:
+            self._set(self._condition(*last))
+            raise
 
     def add(self, transitions: Transitions) -> None:
         """Take in more transitions without fitting hyper-parameters or normalisation anew, in O(n²m)."""
@@ -342,6 +361,12 @@ class GPDynamics:
         like = posterior.inputs.new_empty(0, dtype=self.dtype)
         self._rollout_inputs, self._rollout_targets = self._inputs.to(like), self._targets.to(like)
         self._splits: dict[tuple[int, int], list[tuple[Posterior, Posterior]]] = {}
+
+    def _let_go(self) -> None:
+        """Forget the posterior and all that was derived from it."""
+        self._posterior = None
+        del self._rollout_posterior
+        self._splits = {}
 
     def _judge(
         self, seconds: float, likelihood: tuple[float, ...], evaluations: int, failed: tuple[str, ...]

@@ -73,13 +73,24 @@ def kernel(a: Tensor, b: Tensor, signal: Tensor) -> Tensor:
 def factorise(gram: Tensor, noise: Tensor, signal: Tensor) -> tuple[Tensor, float]:
     """Cholesky factors [D, n, n] of gram + noise I, and the relative jitter that it took."""
     for jitter in JITTERS:
-        matrix = gram.clone()
-        matrix.diagonal(dim1=-2, dim2=-1).add_((noise + jitter * signal)[:, None])
-        factor, info = torch.linalg.cholesky_ex(matrix)
-        if not bool(info.any()) and bool(torch.isfinite(factor).all()):
+        factor = factor_with(jitter, gram, noise, signal)
+        if factor is not None:
             return factor, jitter
-    raise UserError(
-        f"the covariance of {gram.shape[-1]} points has no Cholesky factor even with jitter {JITTERS[-1]}; "
+    raise no_factor(gram.shape[-1])
+
+
+def factor_with(jitter: float, gram: Tensor, noise: Tensor, signal: Tensor) -> Tensor | None:
+    """Cholesky factors [D, n, n] of gram + noise I with this relative jitter, if there are any."""
+    matrix = gram.clone()
+    matrix.diagonal(dim1=-2, dim2=-1).add_((noise + jitter * signal)[:, None])
+    factor, info = torch.linalg.cholesky_ex(matrix)
+    return factor if not bool(info.any()) and bool(torch.isfinite(factor).all()) else None
+
+
+def no_factor(points: int) -> UserError:
+    """What to say if there is none with any jitter."""
+    return UserError(
+        f"the covariance of {points} points has no Cholesky factor even with jitter {JITTERS[-1]}; "
         "the data or the hyper-parameters hold numbers that are not finite"
     )
 

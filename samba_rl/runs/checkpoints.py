@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,7 @@ from samba_rl.types import State, UserError
 FORMAT = 1
 FOLDER, MANIFEST = "checkpoints", "manifest.json"
 KEPT = 2
+_PART = re.compile(r"\w[\w.-]*", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -37,7 +39,9 @@ def write_checkpoint(home: Path, state: State, about: dict[str, Any]) -> Path:
     number = max(_numbers(folder), default=0) + 1
     target, draft = folder / f"{number:06d}", folder / ".draft"
     try:
-        folder.mkdir(exist_ok=True)
+        if not folder.is_dir():
+            folder.mkdir()
+            sync_folder(home)
         _remove(draft)
         draft.mkdir()
         parts = {}
@@ -46,7 +50,7 @@ def write_checkpoint(home: Path, state: State, about: dict[str, Any]) -> Path:
             file = f"{name}.state"
             _write(draft / file, packed)
             parts[file] = {"bytes": len(packed), "sha256": hashlib.sha256(packed).hexdigest()}
-        manifest = {"format": FORMAT, "samba_rl": __version__, **about, "parts": parts}
+        manifest = signed({"format": FORMAT, "samba_rl": __version__, **about, "parts": parts})
         _write(draft / MANIFEST, (json.dumps(manifest, indent=2) + "\n").encode())
         sync_folder(draft)
         os.rename(draft, target)
@@ -100,23 +104,46 @@ def read_manifest(path: Path) -> dict[str, Any]:
     file = path / MANIFEST
     try:
         manifest = json.loads(file.read_bytes())
-        form = manifest["format"]
+        _check_format(file, manifest)
+        if manifest != signed(manifest):
+            raise ValueError("its checksum is another one")
         parts = {
             str(name): {"bytes": int(about["bytes"]), "sha256": str(about["sha256"])}
             for name, about in manifest["parts"].items()
         }
     except FileNotFoundError as error:
         raise ValueError(f"{file} is missing") from error
-    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
+        if isinstance(error, UserError):
+            raise
         raise ValueError(f"{file} is damaged ({type(error).__name__}: {error})") from error
+    if not all(_PART.fullmatch(name) for name in parts):
+        raise ValueError(f"{file} names a part outside its folder")
+    del manifest["sha256"]
+    return {**manifest, "parts": parts}
+
+
+def _check_format(file: Path, manifest: dict[str, Any]) -> None:
+    form = manifest["format"]
     if not isinstance(form, int) or form > FORMAT:
         raise UserError(
             f"{file} was written by a newer samba_rl ({manifest.get('samba_rl')}, format {form}; this one reads up to "
             f"{FORMAT}); install that version or a later one"
         )
-    if any(Path(name).name != name for name in parts):
-        raise ValueError(f"{file} names a part outside its folder")
-    return {**manifest, "parts": parts}
+
+
+def signed(manifest: dict[str, Any]) -> dict[str, Any]:
+    """The manifest with a checksum of all else that it says."""
+    rest = {name: value for name, value in manifest.items() if name != "sha256"}
+    return {**rest, "sha256": hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()}
+
+
+def remove_damaged(home: Path, sound: Checkpoint) -> None:
+    """Remove the checkpoints after this one, from which a run goes on: they would take its place among those kept."""
+    folder = home / FOLDER
+    for number in _numbers(folder):
+        if number > int(sound.path.name):
+            _remove(folder / f"{number:06d}")
 
 
 def latest(home: Path) -> Path | None:

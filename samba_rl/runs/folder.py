@@ -16,7 +16,7 @@ import torch
 
 from samba_rl.data import DataSet
 from samba_rl.data.files import disk_error, flush, replacing, write_all
-from samba_rl.data.journal import EARLIER, Journal, Record, StepLog
+from samba_rl.data.journal import EARLIER, TITLE, Journal, Record, StepLog
 from samba_rl.data.packing import pack, unpack
 from samba_rl.data.tables import append_csv
 from samba_rl.plain import from_plain, to_plain
@@ -102,7 +102,8 @@ class RunFolder:
             if problems and checkpoint is None:
                 notices[-1] = f"{problems[-1]}; the run is computed anew from its real trials"
             about = {} if checkpoint is None else checkpoint.about
-            journal = Journal.open(folder / JOURNAL, int(about.get("trials", 0)))
+            trials, metrics_bytes = _whole(about.get("trials", 0)), _whole(about.get("metrics_bytes", 0))
+            journal = Journal.open(folder / JOURNAL, trials)
             if journal.torn is not None:
                 notices.append(
                     f"the last record of {journal.path} was damaged; it was put aside as {journal.torn.name}"
@@ -110,9 +111,10 @@ class RunFolder:
             config = _digest_of(folder / CONFIG)
             if checkpoint is not None:
                 _check(folder, CONFIG, config, about.get("config"))
-                _check(folder, JOURNAL, journal.digest_of(int(about["trials"])), about.get("journal"))
+                _check(folder, JOURNAL, journal.digest_of(trials), about.get("journal"))
+                checkpoints.remove_damaged(folder, checkpoint)
             run = RunFolder(folder, lock, journal, config)
-            run._cut_metrics(int(about.get("metrics_bytes", 0)), about.get("metrics"))
+            run._cut_metrics(metrics_bytes, about.get("metrics"))
         except BaseException:
             lock.release()
             raise
@@ -205,8 +207,11 @@ def _remove(home: Path, made: list[Path]) -> None:
 
 def _remove_beginnings(folder: Path) -> None:
     """Remove what a program left that was killed while it took the folder, before anything had been measured."""
-    if (folder / JOURNAL).exists() and not (folder / CONFIG).exists() and not len(Journal.read(folder / JOURNAL)):
-        (folder / JOURNAL).unlink()
+    journal = folder / JOURNAL
+    if journal.exists() and not (folder / CONFIG).exists():
+        begun = journal.stat().st_size <= len(TITLE) and TITLE.startswith(journal.read_bytes())
+        if begun or not len(Journal.read(journal)):
+            journal.unlink()
 
 
 def _check(folder: Path, name: str, found: str, due: object) -> None:
@@ -216,6 +221,11 @@ def _check(folder: Path, name: str, found: str, due: object) -> None:
             f"{folder / name} was altered since the last checkpoint; put it back as it was. "
             f"Or remove {anew}: then the run is computed anew from its real trials"
         )
+
+
+def _whole(value: Any) -> int:
+    """A number that a manifest has; another one leads to checksums that do not fit."""
+    return value if type(value) is int and value >= 0 else 0
 
 
 def _digest_of(path: Path) -> str:

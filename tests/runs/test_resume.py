@@ -25,6 +25,7 @@ from samba_rl.data.journal import Journal
 from samba_rl.learners import Settings, make_settings
 from samba_rl.reports import Event, ImprovementReport, Notice, TrialReport
 from samba_rl.runs import Run, load_run, resume, train
+from samba_rl.runs.checkpoints import signed
 from samba_rl.runs.lock import Lock
 from samba_rl.tasks.gym import GymTask
 from samba_rl.types import Stopped, Traces, UserError
@@ -289,7 +290,7 @@ def test_a_run_goes_on_from_what_is_whole(damage: Callable[[Path], object], said
 
 def in_manifest(folder: Path, **changes: Any) -> None:
     path = checkpoint(folder) / "manifest.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+    path.write_text(json.dumps(signed({**json.loads(path.read_text()), **changes})))
 
 
 @pytest.mark.parametrize(
@@ -335,7 +336,7 @@ def test_a_state_of_another_shape_does_not_fit(copy: Path) -> None:
     part.write_bytes(packed)
     manifest = json.loads((part.parent / "manifest.json").read_text())
     manifest["parts"]["agent.state"] = {"bytes": len(packed), "sha256": hashlib.sha256(packed).hexdigest()}
-    (part.parent / "manifest.json").write_text(json.dumps(manifest))
+    (part.parent / "manifest.json").write_text(json.dumps(signed(manifest)))
     with pytest.raises(UserError, match=r"checkpoints/\d+ does not fit this run.*remove it"):
         resume(copy, Line())
     shutil.rmtree(part.parent)

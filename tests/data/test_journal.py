@@ -1,0 +1,984 @@
+"""The journal of real trials: what was measured is kept to the bit, whatever happens to the program or to the file."""
+
+from __future__ import annotations
+
+import dataclasses
+import errno
+import hashlib
+import os
+import re
+import resource
+import shutil
+import struct
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from samba_rl.data.files import DiskError
+from samba_rl.data.journal import EARLIER, Journal, Record, StepLog, random_state
+from samba_rl.data.packing import pack
+from samba_rl.types import Fault, Traces, Transitions, UserError
+from tests.data.examples import steps
+
+TITLE = b"samba_rl journal, format 1\n"
+HEAD = 48
+NASTY = (0x7FF8000000000000, 0xFFF0000000000001, 0x8000000000000000, 1, 0x7FF0000000000000, 0x3FD5555555555555)
+"""Bits of numbers: NaN of two kinds, -0, the least one, infinity, 1/3."""
+
+
+def bits(*shape: int) -> Tensor:
+    """Numbers of all kinds."""
+    flat = np.resize(np.array(NASTY, np.uint64), int(np.prod(shape))).view(np.float64)
+    return torch.from_numpy(flat.reshape(shape).copy())
+
+
+def traces(n: int = 1, horizon: int = 2, seed: int = 0, nx: int = 1) -> Traces:
+    """Episodes of random numbers and a few odd ones."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def numbers(*shape: int) -> Tensor:
+        return torch.randn(shape, generator=generator, dtype=torch.float64)
+
+    return Traces(
+        x=numbers(n, horizon + 1, nx),
+        observation=bits(n, horizon, 2),
+        u=numbers(n, horizon, 1),
+        cost=numbers(n, horizon),
+        safety=numbers(n, horizon, 1),
+        violation=numbers(n, horizon, 1) > 0,
+        active=torch.arange(horizon) < torch.randint(1, horizon + 1, (n, 1), generator=generator),
+        terminated=numbers(n) > 0,
+        wanted=bits(n, horizon, 1),
+    )
+
+
+def small(trial: int, part: int = 0, seed: int | None = None) -> Record:
+    """A record of hardly more than half a kilobyte."""
+    return Record(trial, part, traces(seed=100 * trial + part if seed is None else seed))
+
+
+RANDOM = random_state(torch.Generator().manual_seed(4))
+RECORDS = (
+    Record(EARLIER, 0, steps({3: 2, 7: 4}, ends=(7,))),
+    Record(0, 0, traces(3, 4, seed=1), (Fault(2, 1, "motor: θ̇ = NaN\n\"'\0", stopped=False),), RANDOM),
+    Record(0, 1, dataclasses.replace(traces(2, 4, seed=2), zeta=bits(2, 4)), (), None),
+    Record(1, 0, traces(1, 4, seed=3), (Fault(0, 0, "", stopped=True), Fault(0, 3, "🙂")), RANDOM[:0]),
+)
+
+
+def same_steps(a: Traces | Transitions, b: Traces | Transitions) -> bool:
+    def alike(p: Tensor | None, q: Tensor | None) -> bool:
+        if p is None or q is None:
+            return p is q
+        return p.dtype == q.dtype and p.shape == q.shape and p.numpy().tobytes() == q.numpy().tobytes()
+
+    return type(a) is type(b) and all(
+        alike(getattr(a, field.name), getattr(b, field.name)) for field in dataclasses.fields(a)
+    )
+
+
+def same(a: Record | None, b: Record | None) -> bool:
+    """To the bit."""
+    if a is None or b is None:
+        return a is b
+    random = (a.random is None and b.random is None) or (
+        a.random is not None and b.random is not None and torch.equal(a.random, b.random)
+    )
+    return (a.trial, a.part, a.faults) == (b.trial, b.part, b.faults) and random and same_steps(a.steps, b.steps)
+
+
+def holds(journal: Journal, records: Sequence[Record]) -> bool:
+    """Whether these are in it, and no others."""
+    return len(journal) == len(records) and all(same(journal.find(one.trial, one.part), one) for one in records)
+
+
+def written(path: Path, records: Sequence[Record]) -> bytes:
+    """A journal of these records, and its bytes."""
+    journal = Journal.create(path)
+    for record in records:
+        journal.append(record)
+    journal.close()
+    return path.read_bytes()
+
+
+def frames(data: bytes) -> list[bytes]:
+    """The records as they stand in a file, each with its head."""
+    found, place = [], len(TITLE)
+    while place < len(data):
+        _, length, _ = struct.unpack_from("<8sQ32s", data, place)
+        found.append(data[place : place + HEAD + length])
+        place += HEAD + length
+    return found
+
+
+def framed(packed: bytes, last: bytes = bytes(32)) -> bytes:
+    """A record with its head, as the module's text says."""
+    length = struct.pack("<Q", len(packed))
+    return b"TRIAL\0\0\0" + length + hashlib.sha256(last + length + packed).digest() + packed
+
+
+def bytes_of(records: Sequence[Record]) -> bytes:
+    """A journal of these records, made by hand."""
+    data, last = TITLE, bytes(32)
+    for record in records:
+        frame = framed(pack(record.to_state()), last)
+        data, last = data + frame, frame[16:HEAD]
+    return data
+
+
+def put(path: Path, data: bytes) -> None:
+    """Write a file anew: that is much faster than to write it over."""
+    path.unlink(missing_ok=True)
+    path.write_bytes(data)
+
+
+@contextmanager
+def on_disk(data: bytes) -> Iterator[Path]:
+    """A file of these bytes, for tests that make many."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "real.journal"
+        path.write_bytes(data)
+        yield path
+
+
+@contextmanager
+def files_of_at_most(size: int) -> Iterator[None]:
+    """A true limit, of the system."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def damaged(path: Path) -> str:
+    """What is to be said of a journal that is no longer whole: what it is, and the way out."""
+    return rf"^{re.escape(str(path))} is damaged \(.+\); put it back.*--data {re.escape(str(path.parent))}/real\.csv$"
+
+
+# There and back -------------------------------------------------------------------------------------------------------
+
+
+def test_records_of_all_kinds_come_back_to_the_bit(tmp_path: Path) -> None:
+    journal = Journal.create(tmp_path / "real.journal")
+    for count, record in enumerate(RECORDS, 1):
+        journal.append(record)
+        # Already while it is written, also for others.
+        assert holds(journal, RECORDS[:count]) and holds(Journal.read(journal.path), RECORDS[:count])
+    journal.close()
+    assert holds(Journal.read(journal.path), RECORDS) and holds(Journal.open(journal.path, known=4), RECORDS)
+    assert journal.find(0, 2) is None and journal.find(2, 0) is None
+
+
+def test_the_file_is_what_the_text_says(tmp_path: Path) -> None:
+    """Others may read it, and later versions must."""
+    assert written(tmp_path / "real.journal", RECORDS) == bytes_of(RECORDS)
+
+
+@given(st.lists(st.tuples(st.sampled_from(range(4)), st.booleans()), max_size=5))
+@settings(max_examples=30, deadline=None)
+def test_a_journal_that_is_closed_or_killed_in_between_is_the_same(order: list[tuple[int, bool]]) -> None:
+    records = [dataclasses.replace(RECORDS[which], trial=trial) for trial, (which, _) in enumerate(order)]
+    with tempfile.TemporaryDirectory() as folder:
+        whole, journal = written(Path(folder) / "whole", records), Journal.create(Path(folder) / "real.journal")
+        for number, (record, (_, closed)) in enumerate(zip(records, order, strict=True)):
+            journal.reserve(10_000)
+            journal.append(record)
+            if closed:
+                journal.close()
+            # If not, the slack that was reserved is still there, as when the program is killed.
+            journal = Journal.open(journal.path, known=number + 1)
+            assert holds(journal, records[: number + 1]) and journal.torn is None
+        journal.close()
+        assert journal.path.read_bytes() == whole
+
+
+def test_a_new_journal_takes_no_place_that_is_taken(tmp_path: Path) -> None:
+    data = written(tmp_path / "real.journal", RECORDS)
+    with pytest.raises(DiskError, match=r"real\.journal cannot be written: File exists"):
+        Journal.create(tmp_path / "real.journal")
+    assert (tmp_path / "real.journal").read_bytes() == data
+
+
+def test_trials_come_in_order_with_their_parts_joined(tmp_path: Path) -> None:
+    written(tmp_path / "real.journal", RECORDS)
+    for journal in (Journal.read(tmp_path / "real.journal"), Journal.open(tmp_path / "real.journal")):
+        earlier, first, second = journal.trials()
+        parts = [record.steps for record in RECORDS if isinstance(record.steps, Traces)]
+        assert same_steps(earlier, RECORDS[0].steps)
+        # Only one of the parts has ζ.
+        assert same_steps(first, Traces.joined(parts[:2])) and isinstance(first, Traces) and len(first.x) == 5
+        assert torch.equal(first.x[3:], parts[1].x) and first.zeta is None
+        assert same_steps(second, parts[2])
+        for before, count in ((EARLIER, 0), (0, 1), (1, 2), (2, 3), (None, 3)):
+            assert len(list(journal.trials(before))) == count
+
+
+def test_parts_stay_in_the_order_in_which_they_were_measured(tmp_path: Path) -> None:
+    records = [small(trial, part) for trial in range(12) for part in range(3)]
+    written(tmp_path / "real.journal", records)
+    for trial, found in enumerate(Journal.read(tmp_path / "real.journal").trials()):
+        parts = [one.steps for one in records[3 * trial : 3 * trial + 3] if isinstance(one.steps, Traces)]
+        assert same_steps(found, Traces.joined(parts))
+
+
+def test_episodes_that_failed_before_their_first_step_are_kept_but_taught_to_nobody(tmp_path: Path) -> None:
+    some = dataclasses.replace(traces(3, 2), active=torch.tensor([[True, True], [False, False], [True, False]]))
+    none = dataclasses.replace(traces(2, 2), active=torch.zeros(2, 2, dtype=torch.bool))
+    records = [Record(0, 0, none), Record(0, 1, some), Record(1, 0, none)]
+    written(tmp_path / "real.journal", records)
+    journal = Journal.read(tmp_path / "real.journal")
+    first, second = journal.trials()
+    assert holds(journal, records) and isinstance(first, Traces) and isinstance(second, Traces)
+    assert torch.equal(first.x, some.x[[0, 2]]) and torch.equal(first.active, some.active[[0, 2]])
+    assert len(second.x) == 0 and second.steps == 0
+
+
+def test_checksums_tell_what_is_there_and_in_which_order(tmp_path: Path) -> None:
+    one, two = small(0), small(1)
+    written(tmp_path / "a", [one, two])
+    written(tmp_path / "b", [two, one])
+    journal, other = Journal.read(tmp_path / "a"), Journal.read(tmp_path / "b")
+    digests = [journal.digest_of(count) for count in range(3)]
+    assert digests[0] == "00" * 32 and len(set(digests)) == 3 and digests[2] == journal.digest != other.digest
+    growing = Journal.create(tmp_path / "c")
+    assert growing.digest == digests[0]
+    for count, record in enumerate([one, two], 1):
+        growing.append(record)
+        assert growing.digest == growing.digest_of(count) == digests[count]
+        assert Journal.open(growing.path).digest == digests[count]
+
+
+def test_reading_changes_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "real.journal"
+    data = written(path, RECORDS)
+    for slack in (b"", bytes(1000), b"\1" * 1000, b"TRIAL\0\0\0\5"):
+        path.write_bytes(data + slack)
+        journal = Journal.read(path)
+        assert holds(journal, RECORDS) and journal.torn is None
+        journal.close()
+        assert path.read_bytes() == data + slack and os.listdir(tmp_path) == ["real.journal"]
+
+
+# What a program leaves that is killed --------------------------------------------------------------------------------
+
+
+KEPT = [small(0), small(1)]
+DUE, FRAME = bytes_of(KEPT), bytes_of([*KEPT, small(2)])[len(bytes_of(KEPT)) :]
+"""What is on the disk of them, and a third record with its head."""
+
+
+def opened_and_cut(path: Path, data: bytes, *, more: bool = False) -> Path | None:
+    """Open a journal with something behind its two records: they are whole, and it can go on from there.
+
+    Returns where that was put aside, if it was.
+    """
+    put(path, data)
+    assert len(Journal.read(path, known=2)) == 2 and path.read_bytes() == data
+    journal = Journal.open(path, known=2)
+    assert len(journal) == 2 and path.read_bytes() == DUE and journal.digest == journal.digest_of(2)
+    if more:
+        assert holds(journal, KEPT)
+        journal.append(small(9))
+        assert holds(journal, [*KEPT, small(9)]) and path.read_bytes() == bytes_of([*KEPT, small(9)])
+    journal.close()
+    if journal.torn is not None:
+        assert journal.torn.read_bytes() == data[len(DUE) :]
+        journal.torn.unlink()
+    return journal.torn
+
+
+@pytest.mark.parametrize("slack", [0, 5000], ids=lambda slack: f"{slack} zeros behind")
+def test_a_record_of_which_any_part_was_written_in_order_is_cut_off(slack: int, tmp_path: Path) -> None:
+    """As after a copy that broke off, or on a disk that loses what was written last."""
+    for length in range(len(FRAME)):
+        torn = opened_and_cut(tmp_path / "real.journal", DUE + FRAME[:length] + bytes(slack), more=length % 100 == 0)
+        # Whoever has read its head may have learned from it.
+        assert torn is not None or length < HEAD
+
+
+@pytest.mark.parametrize("slack", [0, 1, 5000], ids=lambda slack: f"{slack} zeros behind")
+def test_a_record_that_has_no_head_yet_is_cut_off_without_a_word(slack: int, tmp_path: Path) -> None:
+    """As when the program is killed while it writes a record: bytes of it are there, its head is not."""
+    body = FRAME[HEAD:]
+    for length in range(len(body) + 1):
+        data = DUE + bytes(HEAD) + body[:length] + bytes(slack)
+        assert opened_and_cut(tmp_path / "real.journal", data, more=length % 100 == 0) is None
+
+
+@pytest.mark.parametrize("slack", [0, 1, 5000], ids=lambda slack: f"{slack} zeros behind")
+def test_a_record_whose_head_is_half_written_is_cut_off(slack: int, tmp_path: Path) -> None:
+    assert FRAME[HEAD - 1] != 0
+    for length in range(HEAD):
+        data = DUE + FRAME[:length] + bytes(HEAD - length) + FRAME[HEAD:] + bytes(slack)
+        torn = opened_and_cut(tmp_path / "real.journal", data, more=length % 8 == 0)
+        # Nothing is said of one that has no checksum yet.
+        assert torn is None or length > 16
+
+
+def test_a_head_of_which_the_last_bytes_were_written_first_costs_no_other_record(tmp_path: Path) -> None:
+    """A head may lie in two sectors of a disk, which writes them as it likes."""
+    for length in range(1, HEAD):
+        data = DUE + bytes(length) + FRAME[length:]
+        opened_and_cut(tmp_path / "real.journal", data, more=length % 8 == 0)
+
+
+def test_a_program_that_is_killed_at_any_moment_of_a_write_loses_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file as it is before and after every call that changes it, and in the middle of each."""
+    kept, new = [small(0), small(1)], small(2)
+    written(tmp_path / "real.journal", kept)
+    journal = Journal.open(tmp_path / "real.journal")
+    moments: list[bytes] = []
+    pwrite = os.pwrite
+
+    def half(file: int, data: Any, place: int) -> int:
+        moments.append(journal.path.read_bytes())
+        written = pwrite(file, data[: len(data) // 2 + 1], place)
+        moments.append(journal.path.read_bytes())
+        return written
+
+    monkeypatch.setattr(os, "pwrite", half)
+    journal.reserve(10_000)
+    journal.append(new)
+    monkeypatch.undo()
+    moments.append(journal.path.read_bytes())
+    assert len(moments) > 20
+    counts = []
+    for data in moments:
+        with on_disk(data) as path:
+            found = Journal.open(path, known=2)
+            counts.append(len(found))
+            assert holds(found, [*kept, new][: len(found)])
+            # Something may be said of it only if its head has at least a part of its checksum.
+            assert found.torn is None or data[len(DUE) + 16 : len(DUE) + HEAD].strip(b"\0")
+    assert counts == sorted(counts) and set(counts) == {2, 3} and counts[-1] == 3
+
+
+def test_a_record_is_on_the_disk_before_its_head_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    journal = Journal.create(tmp_path / "real.journal")
+    calls: list[tuple[str, int, bytes]] = []
+    pwrite, fdatasync = os.pwrite, os.fdatasync
+
+    def write(file: int, data: Any, place: int) -> int:
+        calls.append(("write", place, bytes(data)))
+        return pwrite(file, data, place)
+
+    def flush(file: int) -> None:
+        assert os.fstat(file).st_ino == journal.path.stat().st_ino
+        calls.append(("flush", 0, b""))
+        fdatasync(file)
+
+    monkeypatch.setattr(os, "pwrite", write)
+    monkeypatch.setattr(os, "fdatasync", flush)
+    end = len(TITLE)
+    for record in RECORDS:
+        calls.clear()
+        journal.append(record)
+        (first, body_at, body), (then, _, _), (third, head_at, head), (last, _, _) = calls
+        assert [first, then, third, last] == ["write", "flush", "write", "flush"]
+        assert body == pack(record.to_state()) and len(head) == HEAD and head.startswith(b"TRIAL\0\0\0")
+        assert (head_at, body_at) == (end, end + HEAD)
+        end += HEAD + len(body)
+
+
+def test_a_new_journal_is_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    flushed: list[int] = []
+    monkeypatch.setattr(os, "fdatasync", lambda file: flushed.append(os.fstat(file).st_size))
+    monkeypatch.setattr(os, "fsync", lambda file: flushed.append(os.fstat(file).st_size))
+    Journal.create(tmp_path / "real.journal").close()
+    assert len(TITLE) in flushed
+
+
+def test_writes_that_take_only_a_few_bytes_at_a_time_are_gone_on_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    due = written(tmp_path / "due", RECORDS[:2])
+    pwrite = os.pwrite
+    monkeypatch.setattr(os, "pwrite", lambda file, data, place: pwrite(file, data[:11], place))
+    assert written(tmp_path / "real.journal", RECORDS[:2]) == due
+
+
+# Damage ---------------------------------------------------------------------------------------------------------------
+
+THREE = [small(0), small(1), small(2)]
+
+
+WHOLE = bytes_of(THREE)
+
+
+def flipped(data: bytes, place: int, bit: int) -> bytes:
+    changed = bytearray(data)
+    changed[place] ^= 1 << bit
+    return bytes(changed)
+
+
+def assert_found(data: bytes, broken: int, records: list[Record]) -> None:
+    """Damage in record number `broken` (from 0) of a journal is found, whatever is known of it."""
+    with on_disk(data) as path:
+        for known in range(broken + 1, len(records) + 1):
+            for opened in (Journal.open, Journal.read):
+                with pytest.raises(UserError, match=damaged(path)) as caught:
+                    opened(path, known)
+                assert f"record {broken + 1} " in str(caught.value)
+        if broken < len(records) - 1:
+            with pytest.raises(UserError, match=damaged(path)):
+                Journal.open(path, broken)
+            with pytest.raises(UserError, match=damaged(path)):
+                Journal.read(path)
+            assert path.read_bytes() == data and os.listdir(path.parent) == [path.name]
+            return
+        start = len(bytes_of(records[:broken]))
+        assert holds(Journal.read(path, broken), records[:broken])
+        journal = Journal.open(path, broken)
+        assert holds(journal, records[:broken]) and path.read_bytes() == data[:start]
+        assert journal.torn == path.with_name("real.journal.torn") and journal.torn.read_bytes() == data[start:]
+        journal.append(records[broken])
+        assert holds(journal, records)
+        journal.close()
+
+
+@given(st.data())
+@settings(max_examples=150, deadline=None)
+def test_a_flipped_bit_in_any_record_is_found(data: st.DataObject) -> None:
+    broken = data.draw(st.integers(0, 2))
+    frame = frames(WHOLE)[broken]
+    # Half of them in the head.
+    place = data.draw(st.integers(0, HEAD - 1) | st.integers(0, len(frame) - 1))
+    start = len(TITLE) + sum(map(len, frames(WHOLE)[:broken]))
+    assert_found(flipped(WHOLE, start + place, data.draw(st.integers(0, 7))), broken, THREE)
+
+
+def test_a_flipped_bit_in_the_length_of_the_last_record_is_found() -> None:
+    place = len(WHOLE) - len(frames(WHOLE)[2]) + 8
+    for bit in range(64):
+        assert_found(flipped(WHOLE, place + bit // 8, bit % 8), 2, THREE)
+
+
+def test_every_flipped_bit_of_a_head_is_found() -> None:
+    first, second, _ = frames(WHOLE)
+    for start, known in ((len(TITLE), 0), (len(TITLE + first + second), 3)):
+        for place in range(HEAD):
+            for bit in range(8):
+                with on_disk(flipped(WHOLE, start + place, bit)) as path, pytest.raises(UserError, match=damaged(path)):
+                    Journal.read(path, known)
+
+
+@given(st.data())
+@settings(max_examples=60, deadline=None)
+def test_bytes_that_were_lost_added_or_overwritten_are_found(data: st.DataObject) -> None:
+    first, second, _ = frames(WHOLE)
+    place = len(TITLE) + data.draw(st.integers(0, len(first + second) - 1))
+    count = data.draw(st.integers(1, 600))
+    new = data.draw(st.sampled_from([b"", b"\xff" * count, b"x" * count, WHOLE[place : place + count] * 2]))
+    changed = WHOLE[:place] + new + WHOLE[place + count :]
+    if changed[: len(TITLE + first + second)] == WHOLE[: len(TITLE + first + second)]:
+        return
+    with on_disk(changed) as path:
+        with pytest.raises(UserError, match=damaged(path)):
+            Journal.read(path, 2)
+        with pytest.raises(UserError, match=damaged(path)):
+            Journal.open(path, 2)
+        assert path.read_bytes() == changed
+
+
+def test_records_that_changed_places_are_found() -> None:
+    first, second, third = frames(WHOLE)
+    for order, broken in (
+        ([second, first, third], 0),
+        ([first, third, second], 1),
+        ([third, second, first], 0),
+        ([first, first, second, third], 1),
+        ([second, third], 0),
+    ):
+        data = TITLE + b"".join(order)
+        with on_disk(data) as path:
+            for known in (0, 1, 2, 3):
+                with pytest.raises(UserError, match=rf"record {broken + 1} was torn or altered"):
+                    Journal.open(path, known)
+            assert path.read_bytes() == data
+    # One that was left out before the last, and the last one once more.
+    for data, count in ((TITLE + first + third, 1), (WHOLE + third, 3)):
+        with on_disk(data) as path:
+            journal = Journal.open(path)
+            assert holds(journal, THREE[:count]) and journal.torn is not None and journal.torn.read_bytes() == third
+            journal.close()
+
+
+def test_records_that_are_missing_at_the_end_are_found_if_they_are_known() -> None:
+    first, second, _ = frames(WHOLE)
+    for count, data in enumerate((TITLE, TITLE + first, TITLE + first + second)):
+        with on_disk(data) as path:
+            for known in range(count + 1, 4):
+                with pytest.raises(UserError, match=damaged(path)):
+                    Journal.open(path, known)
+            Journal.open(path, count).close()
+
+
+@pytest.mark.parametrize("broken", [0, 1])
+def test_a_head_of_zeros_with_records_behind_it_is_found(broken: int) -> None:
+    start = len(TITLE) + sum(map(len, frames(WHOLE)[:broken]))
+    assert_found(WHOLE[:start] + bytes(HEAD) + WHOLE[start + HEAD :], broken, THREE)
+
+
+@pytest.mark.parametrize("written_of_head", [1, 12, 16, 20, 47])
+def test_a_head_that_ends_in_zeros_with_records_behind_it_is_found(written_of_head: int) -> None:
+    start = len(TITLE)
+    head = WHOLE[start : start + written_of_head] + bytes(HEAD - written_of_head)
+    assert_found(WHOLE[:start] + head + WHOLE[start + HEAD :], 0, THREE)
+
+
+def ending_in_one_bit(kept: list[Record]) -> Record:
+    """A next record of which the last byte of the head has one bit set: one of 32 has."""
+    for seed in range(10_000):
+        record = small(len(kept), seed=seed)
+        if frames(bytes_of([*kept, record]))[-1][HEAD - 1].bit_count() == 1:
+            return record
+    raise AssertionError
+
+
+@pytest.mark.parametrize("behind", [0, 1])
+def test_a_flipped_bit_that_makes_a_head_end_in_zero_is_found(behind: int) -> None:
+    kept = [small(0)]
+    records = [*kept, ending_in_one_bit(kept), small(2)][: 2 + behind]
+    data = bytes_of(records)
+    place = len(TITLE) + len(frames(data)[0]) + HEAD - 1
+    assert_found(flipped(data, place, data[place].bit_length() - 1), 1, records)
+
+
+def test_what_is_put_aside_is_there_before_it_is_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "real.journal"
+    data = flipped(WHOLE, len(WHOLE) - 5, 0)
+    path.write_bytes(data)
+    ftruncate = os.ftruncate
+
+    def cut(file: int, size: int) -> None:
+        assert data.endswith((tmp_path / "real.journal.torn").read_bytes()) and path.read_bytes() == data
+        ftruncate(file, size)
+
+    monkeypatch.setattr(os, "ftruncate", cut)
+    Journal.open(path)
+    assert path.read_bytes() == data[: len(WHOLE) - len(frames(WHOLE)[-1])]
+
+
+def test_nothing_is_cut_off_that_cannot_be_put_aside(tmp_path: Path) -> None:
+    path = tmp_path / "real.journal"
+    data = flipped(WHOLE, len(WHOLE) - 5, 0)
+    path.write_bytes(data)
+    with files_of_at_most(100), pytest.raises(DiskError, match=r"/real\.journal.* cannot be written: File too large"):
+        Journal.open(path)
+    assert path.read_bytes() == data
+
+
+def test_a_second_record_that_is_put_aside_leaves_the_first(tmp_path: Path) -> None:
+    path = tmp_path / "real.journal"
+    one = flipped(WHOLE, len(WHOLE) - 5, 0)
+    path.write_bytes(one)
+    Journal.open(path).close()
+    path.write_bytes(path.read_bytes()[:-5])
+    Journal.open(path).close()
+    everything = b"".join(each.read_bytes() for each in tmp_path.iterdir())
+    assert frames(one)[2] in everything and frames(WHOLE)[1][:-5] in everything
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"\n",
+        TITLE[:-1],
+        TITLE[:10],
+        b"samba_rl journal, format \n",
+        b"samba_rl journal, format -1\n",
+        b"samba_rl journal, format 1 \n",
+        b"samba_rl journal, format 1\r\n",
+        b"samba_rl journal, format 1234567890\n",
+        b"x" + TITLE,
+        bytes(1000),
+        b"x:theta,cost\n1,2\n",
+        b"\x80\x04\x95" + b"x" * 100_000,
+        "samba_rl journal, format ١\n".encode(),
+    ],
+)
+def test_what_is_no_journal_is_left_alone(data: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "real.journal"
+    path.write_bytes(data)
+    for opened in (Journal.open, Journal.read):
+        with pytest.raises(UserError, match=damaged(path)) as caught:
+            opened(path)
+        assert "it does not begin like a journal" in str(caught.value)
+    assert path.read_bytes() == data and os.listdir(tmp_path) == ["real.journal"]
+
+
+def test_a_newer_format_is_refused_with_the_way_out(tmp_path: Path) -> None:
+    path = tmp_path / "real.journal"
+    for number in (2, 17, 999_999_999):
+        data = WHOLE.replace(b"format 1", f"format {number}".encode()) + b"other things"
+        path.write_bytes(data)
+        for opened in (Journal.open, Journal.read):
+            with pytest.raises(UserError, match=rf"newer samba_rl \(format {number}; .*up to 1\); install that") as err:
+                opened(path)
+            assert str(path) in str(err.value)
+        assert path.read_bytes() == data
+
+
+def test_a_journal_that_is_not_there_is_named(tmp_path: Path) -> None:
+    for opened in (Journal.open, Journal.read):
+        with pytest.raises(DiskError, match=rf"^{re.escape(str(tmp_path))}/real\.journal cannot be read: No such file"):
+            opened(tmp_path / "real.journal")
+        with pytest.raises(DiskError, match=r"cannot be read: Is a directory"):
+            opened(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "packed",
+    [
+        b"",
+        b"nothing",
+        pack({}),
+        pack({"trial": 0, "part": 0, "kind": "traces", "steps": {}, "faults": [], "random": None}),
+        pack({**small(0).to_state(), "steps": {"code": 1}}),
+        pack({**small(0).to_state(), "steps": [1]}),
+        pack({**small(0).to_state(), "steps": None}),
+        pack({**small(0).to_state(), "faults": 3}),
+        pack({**small(0).to_state(), "faults": [3]}),
+        pack({**small(0).to_state(), "faults": [{"episode": 0}]}),
+    ],
+)
+def test_a_record_that_is_whole_but_none_is_named(packed: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "real.journal"
+    path.write_bytes(TITLE + framed(packed))
+    for opened in (Journal.open, Journal.read):
+        with pytest.raises(UserError, match=damaged(path)) as caught:
+            opened(path)
+        assert "record 1 is none" in str(caught.value)
+
+
+def test_a_length_that_is_not_there_takes_no_memory(tmp_path: Path) -> None:
+    path = tmp_path / "real.journal"
+    for length in (2**40, 2**63, 2**64 - 1):
+        path.write_bytes(WHOLE + b"TRIAL\0\0\0" + struct.pack("<Q", length) + b"\1" * 32 + b"bytes")
+        journal = Journal.open(path, 3)
+        assert holds(journal, THREE) and journal.torn is not None
+        journal.close()
+
+
+def test_damage_while_the_journal_is_open_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "real.journal"
+    written(path, THREE)
+    journal = Journal.open(path)
+    os.truncate(path, path.stat().st_size - 300)
+    with pytest.raises(UserError, match=damaged(path)) as caught:
+        journal.find(2, 0)
+    assert "record 3 " in str(caught.value) and same(journal.find(1, 0), THREE[1])
+    path.unlink()
+    with pytest.raises(DiskError, match=r"real\.journal cannot be read: No such file"):
+        journal.find(0, 0)
+    journal.close()
+
+
+# A disk that is full --------------------------------------------------------------------------------------------------
+
+
+def full_at(monkeypatch: pytest.MonkeyPatch, name: str, call: int, code: int = errno.ENOSPC) -> None:
+    """The `call`-th call of a function of os fails; of a write half is done, as by a disk that fills up."""
+    function: Callable[..., Any] = getattr(os, name)
+    calls = [0]
+
+    def fail(file: int, *args: Any) -> Any:
+        calls[0] += 1
+        if calls[0] == call:
+            if name == "pwrite":
+                data, place = args
+                return function(file, data[: len(data) // 2], place)
+            raise OSError(code, os.strerror(code))
+        if calls[0] > call:
+            raise OSError(code, os.strerror(code))
+        return function(file, *args)
+
+    monkeypatch.setattr(os, name, fail)
+
+
+@pytest.mark.parametrize("closed", [True, False])
+@pytest.mark.parametrize("reserved", [True, False])
+@pytest.mark.parametrize(("name", "call"), [("pwrite", 1), ("pwrite", 2), ("fdatasync", 1), ("fdatasync", 2)])
+@pytest.mark.parametrize(
+    ("code", "way_out"), [(errno.ENOSPC, "free some space"), (errno.EDQUOT, "free some space"), (errno.EIO, "see to")]
+)
+def test_a_full_disk_is_named_and_costs_no_earlier_record(
+    name: str,
+    call: int,
+    code: int,
+    way_out: str,
+    reserved: bool,
+    closed: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    kept, new = THREE[:2], THREE[2]
+    before = written(tmp_path / "real.journal", kept)
+    journal = Journal.open(tmp_path / "real.journal")
+    if reserved:
+        journal.reserve(5_000)
+    full_at(monkeypatch, name, call, code)
+    with pytest.raises(DiskError) as caught:
+        journal.append(new)
+    monkeypatch.undo()
+    message = str(caught.value)
+    assert message.startswith(f"{journal.path} cannot be written: {os.strerror(code)}") and way_out in message
+    # What failed is not there for this program, and the others are.
+    assert holds(journal, kept)
+    # Killed now:
+    copy = Path(shutil.copy(journal.path, tmp_path / "copy"))
+    found = Journal.open(copy, known=2)
+    # All of it is there if only the last flush failed.
+    assert holds(found, THREE if (name, call) == ("fdatasync", 2) else kept)
+    # Half a head may be taken for a whole one that was damaged.
+    assert found.torn is None or (name, call) == ("pwrite", 2)
+    if closed:
+        journal.close()
+        assert journal.path.read_bytes() == before
+        journal = Journal.open(journal.path, known=2)
+    # And with space again it goes on.
+    journal.append(new)
+    journal.close()
+    assert holds(Journal.open(journal.path, known=3), THREE)
+    assert journal.path.read_bytes() == written(tmp_path / "due", THREE)
+
+
+def test_a_shorter_record_after_a_longer_one_that_failed_is_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written(tmp_path / "real.journal", THREE[:2])
+    journal = Journal.open(tmp_path / "real.journal")
+    full_at(monkeypatch, "fdatasync", 1)
+    with pytest.raises(DiskError, match="free some space"):
+        journal.append(Record(7, 0, traces(9, 9)))
+    monkeypatch.undo()
+    journal.append(THREE[2])
+    # Killed now, with the end of the longer one still behind it.
+    assert holds(Journal.open(Path(shutil.copy(journal.path, tmp_path / "copy")), known=3), THREE)
+    journal.close()
+    assert journal.path.read_bytes() == written(tmp_path / "due", THREE)
+
+
+def test_a_file_that_may_not_grow_is_named_and_costs_no_earlier_record(tmp_path: Path) -> None:
+    before = written(tmp_path / "real.journal", THREE[:2])
+    frame = len(frames(written(tmp_path / "due", THREE))[2])
+    for room in (0, 1, HEAD, HEAD + 1, frame - 1):
+        journal = Journal.open(tmp_path / "real.journal", known=2)
+        with files_of_at_most(len(before) + room), pytest.raises(DiskError) as caught:
+            journal.append(THREE[2])
+        assert str(journal.path) in str(caught.value) and "ulimit -f" in str(caught.value)
+        assert holds(Journal.read(journal.path, known=2), THREE[:2])
+        with files_of_at_most(len(before) + room), pytest.raises(DiskError, match=r"real\.journal .*ulimit -f"):
+            journal.reserve(frame)
+        journal.close()
+        assert journal.path.read_bytes() == before
+    journal = Journal.open(tmp_path / "real.journal", known=2)
+    with files_of_at_most(len(before) + frame):
+        journal.append(THREE[2])
+    assert holds(Journal.read(journal.path, known=3), THREE)
+
+
+@pytest.mark.parametrize("size", [1, 100, 20_000])
+def test_what_was_reserved_is_given_back(size: int, tmp_path: Path) -> None:
+    due = written(tmp_path / "due", RECORDS)
+    journal = Journal.create(tmp_path / "real.journal")
+    for record in RECORDS:
+        journal.reserve(size)
+        assert journal.path.stat().st_size >= len(TITLE) + size
+        journal.append(record)
+    journal.reserve(size)
+    assert holds(Journal.read(journal.path), RECORDS)
+    journal.close()
+    assert journal.path.read_bytes() == due
+    # A second time it has nothing to give back.
+    journal.close()
+
+
+@pytest.mark.parametrize(("code", "way_out"), [(errno.ENOSPC, "free some space"), (errno.EROFS, "see to its permiss")])
+def test_room_that_is_not_there_is_named_before_anything_is_measured(
+    code: int, way_out: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = written(tmp_path / "real.journal", THREE)
+    journal = Journal.open(tmp_path / "real.journal")
+    full_at(monkeypatch, "posix_fallocate", 1, code)
+    with pytest.raises(DiskError, match=way_out) as caught:
+        journal.reserve(1000)
+    assert str(caught.value).startswith(f"{journal.path} cannot be written: {os.strerror(code)}")
+    journal.close()
+    assert journal.path.read_bytes() == before
+
+
+def test_without_a_way_to_reserve_room_nothing_is_reserved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    journal = Journal.create(tmp_path / "real.journal")
+    monkeypatch.delattr(os, "posix_fallocate")
+    journal.reserve(1000)
+    assert journal.path.read_bytes() == TITLE
+    journal.close()
+
+
+@pytest.mark.parametrize("call", [0, 1])
+def test_a_journal_that_cannot_be_begun_leaves_nothing_behind(
+    call: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full_at(monkeypatch, "pwrite", call)
+    with pytest.raises(DiskError, match=r"real\.journal cannot be written: No space left on device; free some space"):
+        Journal.create(tmp_path / "real.journal")
+    monkeypatch.undo()
+    Journal.create(tmp_path / "real.journal").close()
+
+
+def test_a_folder_that_cannot_be_written_to_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(DiskError, match=r"nowhere/real\.journal cannot be written: No such file"):
+        Journal.create(tmp_path / "nowhere" / "real.journal")
+    data = written(tmp_path / "real.journal", THREE)
+
+    def fail(path: Path, *_: Any) -> int:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
+
+    monkeypatch.setattr(os, "open", fail)
+    for opened in (Journal.create, Journal.open):
+        with pytest.raises(DiskError, match=r"real\.journal cannot be written: Read-only file system; give a folder"):
+            opened(tmp_path / "real.journal")
+    # For reading that does not matter.
+    assert holds(Journal.read(tmp_path / "real.journal"), THREE) and (tmp_path / "real.journal").read_bytes() == data
+
+
+# Steps of an episode that is running ----------------------------------------------------------------------------------
+
+
+def test_steps_are_there_as_soon_as_they_are_written_down(tmp_path: Path) -> None:
+    log, reader = StepLog(tmp_path / "real.steps"), StepLog(tmp_path / "real.steps")
+    assert log.lines() == [] and os.listdir(tmp_path) == []
+    log.done()
+    log.begin({"trial": 3, "part": 1, "random": "00ff"}, torch.tensor([0.1, -0.0], dtype=torch.float64))
+    due: list[dict[str, Any]] = [{"trial": 3, "part": 1, "random": "00ff", "x": [0.1, -0.0]}]
+    assert reader.lines() == due and str(reader.lines()[0]["x"][1]) == "-0.0"
+    for number in range(4):
+        log.step(u=[number / 3], x=[1e300, -5e-324], cost=0.5, violation=[True], terminated=False)
+        due.append({"u": [number / 3], "x": [1e300, -5e-324], "cost": 0.5, "violation": [True], "terminated": False})
+        assert reader.lines() == due == log.lines()
+    log.close()
+    log.close()
+    assert reader.lines() == due
+
+
+@given(st.lists(st.floats(), min_size=1, max_size=4), st.text(max_size=20))
+@settings(max_examples=60, deadline=None)
+def test_any_numbers_and_texts_come_back(numbers: list[float], text: str) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        log = StepLog(Path(folder) / "real.steps")
+        log.begin({"text": text}, torch.tensor(numbers, dtype=torch.float64))
+        log.step(x=numbers, text=text)
+        log.close()
+        begin, step = log.lines()
+    assert begin["text"] == step["text"] == text
+    bits = np.array(numbers).view(np.uint64)
+    for found in (begin["x"], step["x"]):
+        array = np.array(found)
+        assert bool(((array.view(np.uint64) == bits) | (np.isnan(array) & np.isnan(numbers))).all())
+
+
+def test_an_episode_takes_the_place_of_the_one_before_and_goes_when_it_is_in_the_journal(tmp_path: Path) -> None:
+    log = StepLog(tmp_path / "real.steps")
+    log.begin({"trial": 0}, torch.zeros(1))
+    log.step(x=[1.0])
+    log.begin({"trial": 1}, torch.zeros(2))
+    assert log.lines() == [{"trial": 1, "x": [0.0, 0.0]}]
+    log.step(x=[2.0])
+    log.done()
+    assert log.lines() == [] and (tmp_path / "real.steps").read_bytes() == b""
+    log.begin({"trial": 2}, torch.zeros(0))
+    log.close()
+    # Another program finds what was left, until it begins an episode of its own.
+    other = StepLog(tmp_path / "real.steps")
+    assert other.lines() == [{"trial": 2, "x": []}]
+    other.begin({"trial": 3}, torch.zeros(0))
+    assert other.lines() == [{"trial": 3, "x": []}]
+    other.close()
+
+
+def test_a_last_line_that_was_broken_off_is_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "real.steps"
+    log = StepLog(path)
+    log.begin({"trial": 0, "text": "θ\n{}"}, torch.ones(1))
+    for number in range(3):
+        log.step(u=[float(number)], cost=12.5)
+    log.close()
+    data, due = path.read_bytes(), log.lines()
+    assert len(due) == 4 == data.count(b"\n")
+    for length in range(len(data) + 1):
+        for rest in (b"", bytes(100)):
+            path.write_bytes(data[:length] + rest)
+            assert log.lines() == due[: data[:length].count(b"\n")]
+
+
+@pytest.mark.parametrize("garbage", [b"\xff\xfe\n", b"{\n", b"\0\0\0\n", b"nothing\n", b"\n"])
+def test_nothing_is_taken_from_behind_a_line_that_is_none(garbage: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "real.steps"
+    path.write_bytes(b'{"trial": 0}\n' + garbage + b'{"u": [1.0]}\n')
+    assert StepLog(path).lines() == [{"trial": 0}]
+
+
+def test_a_full_disk_is_named_for_steps_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "real.steps"
+    log = StepLog(path)
+    log.begin({"trial": 0}, torch.zeros(1))
+    log.step(x=[1.0])
+
+    def fail(*_: Any) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "write", fail)
+    with pytest.raises(DiskError, match=rf"^{re.escape(str(path))} cannot be written: No space.*; free some space$"):
+        log.step(x=[2.0])
+    with pytest.raises(DiskError, match="free some space"):
+        log.begin({"trial": 1}, torch.zeros(1))
+    monkeypatch.undo()
+    log.begin({"trial": 2}, torch.zeros(1))
+    log.step(x=[3.0])
+    assert log.lines() == [{"trial": 2, "x": [0.0]}, {"x": [3.0]}]
+    log.close()
+    with pytest.raises(DiskError, match=r"nowhere/real\.steps cannot be written: No such file"):
+        StepLog(tmp_path / "nowhere" / "real.steps").begin({}, torch.zeros(1))
+    with pytest.raises(DiskError, match=r"cannot be read: Is a directory"):
+        StepLog(tmp_path).lines()
+
+
+def test_steps_stay_when_a_write_fails_halfway(tmp_path: Path) -> None:
+    log = StepLog(tmp_path / "real.steps")
+    log.begin({"trial": 0}, torch.zeros(1))
+    log.step(x=[1.0])
+    due = log.lines()
+    with (
+        files_of_at_most((tmp_path / "real.steps").stat().st_size + 5),
+        pytest.raises(DiskError, match=r"real\.steps cannot be written: .*ulimit -f"),
+    ):
+        log.step(x=[2.0])
+    assert log.lines() == due
+    log.close()
+
+
+def test_the_state_of_random_numbers_is_a_copy() -> None:
+    generator = torch.Generator().manual_seed(0)
+    state = random_state(generator)
+    due = torch.randn(5, generator=generator)
+    generator.set_state(state)
+    assert torch.equal(torch.randn(5, generator=generator), due)
+    state.zero_()
+    other = torch.Generator().manual_seed(0)
+    torch.randn(5, generator=other)
+    assert torch.equal(random_state(generator), random_state(other))
