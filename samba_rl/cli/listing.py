@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 COLOURS = {"running": "cyan", "finished": "green", "interrupted": "yellow", "damaged": "red"}
 LAST_NOTICES = 5
+WIDE = 120
+"""Columns of a terminal in which everything finds room."""
 
 
 def runs(
@@ -51,24 +53,27 @@ def runs(
             f"There are no runs in {_text(run)}. Begin one with: samba-rl train safe-pendulum", soft_wrap=True
         )
     else:
-        _list(console, found)
+        _list(console, run, found)
     return 0
 
 
-def _list(console: Console, found: list[Overview]) -> None:
-    table = Table(box=None, pad_edge=False)
-    for column in ("run", "state", "system", "learner", "seed", "samples", "return", "TV", "TC", "changed"):
-        right = column in ("seed", "samples", "return", "TV", "TC")
-        table.add_column(column, justify="right" if right else "left", overflow="fold")
+def _list(console: Console, home: Path, found: list[Overview]) -> None:
+    table = Table(box=None, pad_edge=False, padding=(0, 1))
+    # A folder is named after these three unless its user named it otherwise, so they may go where there is no room.
+    wide = console.width >= WIDE
+    table.add_column(f"in {_text(home)}", overflow="fold")
+    for column in ("state", *(("system", "learner", "seed") if wide else ())):
+        table.add_column(column, no_wrap=True, justify="right" if column == "seed" else "left")
+    for column in ("samples", "return", "TV", "TC", "changed"):
+        table.add_column(column, no_wrap=True, justify="right")
     for one in found:
+        what = (_text(one.task), _text(one.learner), _figure(one.seed, "d")) if wide else ()
         table.add_row(
-            _text(one.folder),
+            _text(Path(one.folder).relative_to(home)),
             _state(one),
-            _text(one.task),
-            _text(one.learner),
-            _figure(one.seed, "d"),
+            *what,
             _samples(one),
-            _figure(one.return_mean, ".2f"),
+            _figure(one.return_mean, ".1f"),
             _figure(one.learning_TV, "d"),
             _figure(one.learning_TC, ".1f"),
             _ago(one.changed),
@@ -154,7 +159,7 @@ def _state(one: Overview) -> str:
 
 
 def _samples(one: Overview) -> str:
-    return f"{_figure(one.real_samples, ',d')} of {_figure(one.budget, ',d')}"
+    return f"{_figure(one.real_samples, ',d')}/{_figure(one.budget, ',d')}"
 
 
 def _figure(value: Any, form: str) -> str:

@@ -44,7 +44,9 @@ def listed(folder: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, dict[s
     return {Path(row["folder"]).name: row for row in rows}
 
 
-def test_runs_are_listed_with_state_samples_and_last_figures(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_runs_are_listed_with_state_samples_and_last_figures(
+    home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     rows = listed(home, capsys)
     assert {name: row["state"] for name, row in rows.items()} == {"done": "finished", "half": "interrupted"}
     done, half = rows["done"], rows["half"]
@@ -53,8 +55,11 @@ def test_runs_are_listed_with_state_samples_and_last_figures(home: Path, capsys:
     assert done["return_mean"] < 0 and done["learning_TC"] >= 0 and done["seconds"] > 0
     assert main(["runs", str(home)]) == 0
     text = capsys.readouterr().out
-    assert re.search(r"done +finished +line +samba +4 +120 of +120", " ".join(text.split())) or "finished" in text
-    assert "samba-rl resume RUN" in text
+    assert re.search(r"^done +finished +120/120 +-\d+\.\d +\d+ +\d+\.\d +just now *$", text, re.M)
+    assert re.search(r"^deep/half +interrupted +\d+/120 ", text, re.M) and "samba-rl resume RUN" in text
+    monkeypatch.setenv("COLUMNS", "140")
+    assert main(["runs", str(home)]) == 0
+    assert re.search(r"^done +finished +line +samba +4 +120/120 ", capsys.readouterr().out, re.M)
 
 
 def test_a_run_that_is_written_to_is_running(home: Path, copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -99,7 +104,7 @@ def test_a_damaged_last_checkpoint_is_said(copy: Path, capsys: pytest.CaptureFix
 def test_one_run_is_shown(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["runs", str(home / "done")]) == 0
     text = capsys.readouterr().out
-    for part in ("finished", "line", "samba, preset smoke, seed 4", "120 of 120", "real.journal", "samba-rl eval"):
+    for part in ("finished", "line", "samba, preset smoke, seed 4", "120/120", "real.journal", "samba-rl eval"):
         assert part in text
     assert main(["runs", str(home / "deep" / "half")]) == 0
     assert "samba-rl resume" in capsys.readouterr().out
