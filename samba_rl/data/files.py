@@ -43,8 +43,11 @@ def disk_error(path: FilePath, error: OSError, *, reading: bool = False) -> Disk
 
 
 @contextmanager
-def replacing(path: FilePath) -> Iterator[BinaryIO]:
-    """A file that takes the place of `path` once it is whole and on the disk; until then the old one stays."""
+def replacing(path: FilePath, *, sync_name: bool = True) -> Iterator[BinaryIO]:
+    """A file that takes the place of `path` once it is whole and on the disk; until then the old one stays.
+
+    Whoever replaces several files of a folder needs to have their names on the disk only once, with the last.
+    """
     target = Path(path).resolve()
     if target.is_dir() or not target.parent.is_dir():
         raise UserError(f"'{path}' cannot be written; give the name of a file in a folder that exists")
@@ -55,7 +58,8 @@ def replacing(path: FilePath) -> Iterator[BinaryIO]:
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, target)
-        sync_folder(target.parent)
+        if sync_name:
+            sync_folder(target.parent)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise

@@ -2,7 +2,8 @@
 
 A line that says what the file is, then records, each behind a head of 48 bytes: "TRIAL", the length of the record, and
 the SHA-256 of the head before it, the length and the record, so that records can be neither changed nor left out.
-A record is written and flushed first, its head after it: what has a head is whole.
+A record is written first, its head after it: if the program is killed in between, it has no head and counts as not
+there. Then both are flushed; if the power fails before that has come to its end, the checksum tells.
 """
 
 from __future__ import annotations
@@ -186,7 +187,6 @@ class Journal:
         start = self._end + _HEAD.size
         try:
             write_all(self._file, packed, start)
-            flush(self._file)
             write_all(self._file, _HEAD.pack(_MARK, len(packed), digest), self._end)
             flush(self._file)
         except OSError as error:

@@ -172,9 +172,9 @@ class RunFolder:
 
     def finish(self, policy: GaussianPolicy, model: State, summary: Mapping[str, Any]) -> None:
         """Write what the run ended with; the summary comes last, so that a run that has one is whole."""
-        with _writing(self.folder / MODEL), replacing(self.folder / MODEL) as file:
+        with _writing(self.folder / MODEL), replacing(self.folder / MODEL, sync_name=False) as file:
             file.write(pack(model))
-        with _writing(self.folder / POLICY), replacing(self.folder / POLICY) as file:
+        with _writing(self.folder / POLICY), replacing(self.folder / POLICY, sync_name=False) as file:
             np.savez(file, **{name: value.numpy() for name, value in policy.state_dict().items()})
         (self.folder / STEPS).unlink(missing_ok=True)
         write_json(self.folder / SUMMARY, summary)

@@ -27,6 +27,8 @@ from samba_rl.types import Paused, State, Stopped, Transitions, UserError
 
 CHECKPOINT_EVERY = 60.0
 """Seconds between two checkpoints at most, give or take a control iteration."""
+CHECKPOINT_LEAST = 1.0
+"""Seconds between two of them at least."""
 CHECKPOINT_SHARE = 0.01
 """Of the time that may go into checkpoints before and after trials. They only save computing: what was measured is in
 the journal, and from the checkpoint before everything is computed to the same end."""
@@ -68,7 +70,7 @@ class Session:
         self.agent = Agent(task, about.settings, seed=about.seed, device=about.device, log=self._heard)
         self._generator = Generator().manual_seed(about.seed)
         self._log, self._stop = log, stop
-        self._every, self._saved, self._save_seconds = checkpoint_every, time.monotonic(), 0.005
+        self._every, self._saved, self._save_seconds = checkpoint_every, time.monotonic(), 0.0
         self._trials = Trials(
             task.world(workers),
             about.settings.real,
@@ -150,7 +152,8 @@ class Session:
         """Whether it is time for a checkpoint: now and then, and rather before or after a trial."""
         since = time.monotonic() - self._saved
         at_trial = isinstance(event, TrialReport) or event.control == event.controls
-        return since >= self._every or (at_trial and since * CHECKPOINT_SHARE >= self._save_seconds)
+        enough = max(CHECKPOINT_LEAST, self._save_seconds / CHECKPOINT_SHARE)
+        return since >= (min(self._every, enough) if at_trial else self._every)
 
     def _save(self) -> None:
         assert self.folder is not None

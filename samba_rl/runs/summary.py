@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.metadata
 import platform
 from collections.abc import Mapping
@@ -97,6 +98,7 @@ def by_kind(events: list[Event]) -> _Events:
     }
 
 
+@functools.cache
 def versions() -> dict[str, str | None]:
     """Of what the numbers depend on."""
 
