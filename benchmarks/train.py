@@ -24,7 +24,8 @@ from samba_rl.learners import make_settings
 from samba_rl.policies import GaussianPolicy, PolicySettings, UniformPolicy
 from samba_rl.sources import RealSource
 from samba_rl.tasks import make_task
-from samba_rl.updates.proximal import Batch, ProximalSettings, ProximalUpdate
+from samba_rl.updates.batch import Batch
+from samba_rl.updates.proximal import ProximalSettings, ProximalUpdate
 
 ENVS, STEPS = 1000, 30
 SAMPLES = ENVS * STEPS

@@ -24,7 +24,7 @@ from samba_rl.reports import Clock, Event, ImprovementReport, Log, Notice, Trial
 from samba_rl.sources import ModelSource, ZetaName
 from samba_rl.tasks.task import Task
 from samba_rl.types import Fault, Policy, State, Traces, Transitions, UserError
-from samba_rl.updates.proximal import UpdateReport
+from samba_rl.updates.batch import UpdateReport
 
 
 @dataclass

@@ -13,8 +13,9 @@ from samba_rl.constraints import Constraint
 from samba_rl.objectives import Objective
 from samba_rl.policies import GaussianPolicy
 from samba_rl.types import State, Traces
+from samba_rl.updates.batch import Batch, UpdateReport
 from samba_rl.updates.multi_gradient import min_norm_weights, policy_gradients
-from samba_rl.updates.proximal import Batch, ProximalSettings, ProximalUpdate, UpdateReport
+from samba_rl.updates.proximal import ProximalSettings, ProximalUpdate
 
 
 @dataclass(frozen=True)
@@ -102,8 +103,9 @@ class Control:
     @property
     def finite(self) -> bool:
         """Whether every number of the policy and the critics, and what the optimisers remember of them, is finite."""
-        optimisers = (self.update.policy_optimiser, self.update.critic_optimiser)
-        remembered = [each for optimiser in optimisers for kept in optimiser.state.values() for each in kept.values()]
+        remembered = [
+            each for optimiser in self.update.optimisers for kept in optimiser.state.values() for each in kept.values()
+        ]
         parameters = [*self.policy.parameters(), *self.critics.parameters(), self.critics.mean, self.critics.std]
         # A sum is finite only if all of its parts are (or it overflows, which is no better).
         return bool(torch.stack([each.detach().sum().float() for each in (*parameters, *remembered)]).isfinite().all())

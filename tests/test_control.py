@@ -13,8 +13,9 @@ from samba_rl.constraints import Chance, Constraint, CVaR, Expectation
 from samba_rl.control import Control, ControlReport
 from samba_rl.objectives import Objective, cost, information
 from samba_rl.types import Traces
+from samba_rl.updates.batch import Batch, UpdateReport
 from samba_rl.updates.multi_gradient import min_norm_weight, min_norm_weights, policy_gradients
-from samba_rl.updates.proximal import Batch, ProximalSettings, UpdateReport
+from samba_rl.updates.proximal import ProximalSettings
 from tests.traces import by_hand, double, on_a_line, seeded, simple_policy
 
 SAFE = Expectation(name="hazard", limit=0.1)

@@ -26,7 +26,7 @@ from samba_rl.sources import RealSource
 from samba_rl.tasks.gym import GymTask
 from samba_rl.tasks.task import Charges, Step, World
 from samba_rl.types import Traces, Transitions, UserError
-from samba_rl.updates.proximal import UpdateReport
+from samba_rl.updates.batch import UpdateReport
 from tests.line import START, Line, spend
 from tests.tasks.own_envs import Drift, danger
 from tests.threads import one_thread

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, final
 
@@ -11,7 +10,19 @@ from torch import Generator, Tensor, nn
 
 from samba_rl.advantages import Critics
 from samba_rl.policies import GaussianPolicy
-from samba_rl.types import State, UserError
+from samba_rl.types import State
+from samba_rl.updates.batch import Batch, UpdateReport
+from samba_rl.updates.networks import (
+    Networks,
+    cut,
+    optimiser_state,
+    part_sizes,
+    random_order,
+    restore_optimiser,
+    shuffled,
+    tanh_,
+)
+from samba_rl.updates.regression import CriticRegression
 
 
 @dataclass(frozen=True)
@@ -40,34 +51,6 @@ class ProximalSettings:
     critic_loss: Literal["squared", "clipped"] = "squared"
 
 
-class Batch(NamedTuple):
-    """N steps with what there is to learn from them."""
-
-    inputs: Tensor
-    """Normalised observations [N, no]."""
-    raw: Tensor
-    """Actions in half widths [N, nu]."""
-    advantage: Tensor
-    """[N]; lower is better."""
-    critic_inputs: Tensor
-    """[K, N, nc]"""
-    targets: Tensor
-    """What the critics should have said [K, N]."""
-
-
-class UpdateReport(NamedTuple):
-    """How an update went."""
-
-    kl: float
-    """How far the policy moved."""
-    clipped: float
-    """Share of steps whose probability has changed by more than `clip` in the end."""
-    epochs: int
-    """Passes in which the policy moved."""
-    critic_loss: tuple[float, ...]
-    """In variances of the targets, by critic."""
-
-
 @final
 class ProximalUpdate:
     """PPO's clipped surrogate for the policy and regression for the critics, with Adam.
@@ -79,58 +62,54 @@ class ProximalUpdate:
         self.settings = settings
         self.std_floor = policy.settings.std_floor
         """The policy's standard deviation is lifted to this after every step."""
-        self._policy, self._critics = policy, critics
+        self._policy = policy
         self.policy_optimiser = torch.optim.Adam(policy.parameters(), lr=settings.policy_rate, fused=True)
-        self.critic_optimiser = torch.optim.Adam(critics.parameters(), lr=settings.critic_rate, fused=True)
+        self.regression = CriticRegression(critics, settings)
 
     @torch.no_grad()
     def __call__(self, batch: Batch, generator: Generator) -> UpdateReport:
         """Learn from a batch."""
         settings, count = self.settings, len(batch.inputs)
-        self._critics.renormalise(batch.targets)
-        targets = self._critics.normalised(batch.targets)
+        regression = self.regression.of(batch.critic_inputs, batch.targets)
         advantage = (batch.advantage - batch.advantage.mean()) / (batch.advantage.std(correction=0) + 1e-8)
         linear = [layer for layer in self._policy.network if isinstance(layer, nn.Linear)]
-        actor = _Networks([(layer.weight, layer.bias) for layer in linear], self._policy.log_std)
-        critics = _Networks(list(zip(self._critics.weights, self._critics.biases, strict=True)))
+        actor = Networks([(layer.weight, layer.bias) for layer in linear], self._policy.log_std)
         old = self._density(actor.forward(batch.inputs[None])[0], batch.raw).log
-        old_values = [critics.forward(batch.critic_inputs)[..., 0]] if settings.critic_loss == "clipped" else []
-        parts = max(1, round(count / settings.minibatch))
-        sizes = [(part + 1) * count // parts - part * count // parts for part in range(parts)]
+        sizes = part_sizes(count, settings.minibatch)
         moving, epochs = True, 0
         for _ in range(settings.epochs):
-            steps, estimates = [batch.inputs, batch.raw, advantage, old], [batch.critic_inputs, targets, *old_values]
-            if parts > 1:
-                order = torch.randperm(count, generator=generator, device=advantage.device)
-                steps = [each.index_select(0, order) for each in steps]
-                estimates = [each.index_select(1, order) for each in estimates]
+            order = random_order(count, len(sizes), generator, advantage.device)
             if moving:
-                divergences = [self._policy_step(actor, *part) for part in _cut(steps, sizes, dim=0)]
+                steps = shuffled([batch.inputs, batch.raw, advantage, old], 0, order)
+                divergences = [self._policy_step(actor, *part) for part in cut(steps, sizes, dim=0)]
                 moving = not float(torch.stack(divergences).mean()) > settings.kl_stop
                 epochs += 1
-            for part in _cut(estimates, sizes, dim=1):
-                self._critic_step(critics, *part)
+            regression.epoch(order, sizes)
         log_ratio = self._density(actor.forward(batch.inputs[None])[0], batch.raw).log - old
         change = log_ratio.expm1()
         divergence, outside = (change - log_ratio).mean(), (change.abs() > settings.clip).float().mean()
-        losses = (critics.forward(batch.critic_inputs)[..., 0] - targets).square().mean(1)
         # Together, so that the device is waited for once.
-        kl, clipped, *critic_loss = torch.stack([divergence, outside, *losses]).tolist()
+        kl, clipped, *critic_loss = torch.stack([divergence, outside, *regression.losses()]).tolist()
         self._adapt_rate(kl)
         return UpdateReport(kl, clipped, epochs, tuple(critic_loss))
+
+    @property
+    def optimisers(self) -> tuple[torch.optim.Adam, ...]:
+        """What remembers past gradients."""
+        return self.policy_optimiser, self.regression.optimiser
 
     def state_dict(self) -> State:
         """What the optimisers remember."""
         return {
-            "policy": _optimiser_state(self.policy_optimiser),
-            "critics": _optimiser_state(self.critic_optimiser),
+            "policy": optimiser_state(self.policy_optimiser),
+            "critics": optimiser_state(self.regression.optimiser),
             "std_floor": self.std_floor,
         }
 
     def load_state_dict(self, state: State) -> None:
         """Go on as the one that gave this state would have."""
-        _restore_optimiser(self.policy_optimiser, state["policy"])
-        _restore_optimiser(self.critic_optimiser, state["critics"])
+        restore_optimiser(self.policy_optimiser, state["policy"])
+        restore_optimiser(self.regression.optimiser, state["critics"])
         self.std_floor = float(state["std_floor"])
 
     def _adapt_rate(self, kl: float) -> None:
@@ -141,7 +120,7 @@ class ProximalUpdate:
         for group in self.policy_optimiser.param_groups:
             group["lr"] = min(10 * first, max(first / 10, group["lr"] * factor))
 
-    def _policy_step(self, actor: _Networks, inputs: Tensor, raw: Tensor, advantage: Tensor, old: Tensor) -> Tensor:
+    def _policy_step(self, actor: Networks, inputs: Tensor, raw: Tensor, advantage: Tensor, old: Tensor) -> Tensor:
         """One gradient step; gives an estimate of the divergence before it."""
         settings = self.settings
         density = self._density(actor.forward(inputs[None])[0], raw)
@@ -158,26 +137,12 @@ class ProximalUpdate:
         self._policy.floor_std(self.std_floor)
         return (ratio - 1 - log_ratio).mean()
 
-    def _critic_step(self, critics: _Networks, inputs: Tensor, targets: Tensor, *old: Tensor) -> None:
-        """One gradient step; of the clipped loss if there are old values."""
-        settings = self.settings
-        values = critics.forward(inputs)[..., 0]
-        error = values - targets
-        # Of the sum over critics: each has its own parameters, so they meet in the limit on the gradient's norm alone.
-        slope = error * (2 / error.shape[1])
-        for before in old:
-            held = values.clamp(before - settings.clip, before + settings.clip)
-            slope.masked_fill_(error.abs() < (held - targets).abs(), 0)
-        critics.backward(slope[..., None])
-        critics.limit(settings.max_gradient_norm)
-        self.critic_optimiser.step()
-
     def _density(self, outputs: Tensor, raw: Tensor) -> _Density:
         """Of actions raw [N, nu] where the policy's network says outputs [N, nu]."""
         policy = self._policy
         bound = policy.settings.mean_bound
         precision = (-policy.log_std).exp()
-        mean = outputs if bound is None else bound * _tanh_(outputs / bound)
+        mean = outputs if bound is None else bound * tanh_(outputs / bound)
         z = (raw - mean) * precision
         by_output = z * precision
         if bound is not None:
@@ -195,79 +160,3 @@ class _Density(NamedTuple):
     """Its derivative by the outputs of the policy's network [N, nu],"""
     by_log_std: Tensor
     """and by the logarithm of the standard deviation [N, nu]."""
-
-
-@final
-class _Networks:
-    """K tanh networks of one shape side by side, with their gradients in closed form; for use without autograd."""
-
-    def __init__(self, layers: Sequence[tuple[Tensor, Tensor]], *others: Tensor) -> None:
-        """Weights [K, ni, no] and biases [K, 1, no] by layer, or those of `nn.Linear`; `others` are parameters too."""
-        parameters = [*others, *(parameter for layer in layers for parameter in layer)]
-        sizes = [parameter.numel() for parameter in parameters]
-        self.gradient = torch.zeros(sum(sizes), device=parameters[0].device)
-        """Of all parameters, one vector, so that its norm is one operation; their own gradients are views of it."""
-        views = [part.view_as(p) for part, p in zip(torch.split(self.gradient, sizes), parameters, strict=True)]
-        for parameter, view in zip(parameters, views, strict=True):
-            parameter.grad = view
-        self.others = views[: len(others)]
-        rest = views[len(others) :]
-        self._weights, self._biases = _stacked([w for w, _ in layers], [b for _, b in layers])
-        self._weight_gradients, self._bias_gradients = _stacked(rest[::2], rest[1::2])
-        self._activations: list[Tensor] = []
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        """Outputs [K, N, no] at inputs [K, N, ni]."""
-        self._activations = [inputs]
-        for weight, bias in zip(self._weights[:-1], self._biases[:-1], strict=True):
-            self._activations.append(_tanh_(torch.baddbmm(bias, self._activations[-1], weight)))
-        return torch.baddbmm(self._biases[-1], self._activations[-1], self._weights[-1])
-
-    def backward(self, slope: Tensor) -> None:
-        """Set the gradient, from the loss's derivative by the outputs [K, N, no] of the last call; once for each."""
-        for i in reversed(range(len(self._weights))):
-            before = self._activations.pop()
-            self._weight_gradients[i].copy_(before.mT @ slope)
-            torch.sum(slope, 1, keepdim=True, out=self._bias_gradients[i])
-            if i:
-                slope = slope @ self._weights[i].mT
-                # In place: on a CPU new memory would cost more than the multiplication by 1 - tanh².
-                torch.ops.aten.tanh_backward.grad_input(slope, before, grad_input=slope)
-
-    def limit(self, norm: float) -> None:
-        """Shorten the gradient to this norm."""
-        self.gradient *= (norm / (self.gradient.norm() + 1e-6)).clamp(max=1)
-
-
-def _optimiser_state(optimiser: torch.optim.Adam) -> State:
-    (group,) = optimiser.param_groups
-    moments = [{name: value.clone() for name, value in optimiser.state.get(p, {}).items()} for p in group["params"]]
-    return {"rate": group["lr"], "moments": moments}
-
-
-def _restore_optimiser(optimiser: torch.optim.Adam, state: State) -> None:
-    (group,) = optimiser.param_groups
-    group["lr"] = float(state["rate"])
-    for parameter, moments in zip(group["params"], state["moments"], strict=True):
-        optimiser.state.pop(parameter, None)
-        if moments:
-            kept = {"step": (), "exp_avg": parameter.shape, "exp_avg_sq": parameter.shape}
-            if {name: tuple(value.shape) for name, value in moments.items()} != kept:
-                raise UserError(f"an optimiser's state does not fit a parameter of shape {list(parameter.shape)}")
-            optimiser.state[parameter] = {name: value.to(parameter, copy=True) for name, value in moments.items()}
-
-
-def _stacked(weights: list[Tensor], biases: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
-    """Views [K, ni, no] and [K, 1, no], also of one `nn.Linear`'s [no, ni] and [no]."""
-    weights = [weight.T[None] if weight.dim() == 2 else weight for weight in weights]
-    return weights, [bias.view(len(weight), 1, -1) for weight, bias in zip(weights, biases, strict=True)]
-
-
-def _tanh_(x: Tensor) -> Tensor:
-    """tanh(x) in place, on a CPU as 2 σ(2 x) - 1: PyTorch's sigmoid takes a sixth of the time of its tanh there."""
-    return x.mul_(2).sigmoid_().mul_(2).sub_(1) if x.device.type == "cpu" else x.tanh_()
-
-
-def _cut(tensors: list[Tensor], sizes: list[int], dim: int) -> Iterator[tuple[Tensor, ...]]:
-    """Tensors of the same length along a dimension, part by part."""
-    return zip(*(torch.split(tensor, sizes, dim) for tensor in tensors), strict=True)

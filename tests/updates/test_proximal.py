@@ -12,8 +12,9 @@ from torch import Tensor, nn
 
 from samba_rl.advantages import Critics
 from samba_rl.policies import GaussianPolicy
+from samba_rl.updates.batch import Batch, UpdateReport
 from samba_rl.updates.multi_gradient import policy_gradients
-from samba_rl.updates.proximal import Batch, ProximalSettings, ProximalUpdate, UpdateReport
+from samba_rl.updates.proximal import ProximalSettings, ProximalUpdate
 from tests.traces import last_layer, seeded, simple_policy
 
 # One pass over the whole batch, and nothing held back.
@@ -223,7 +224,7 @@ def test_the_rate_follows_the_divergence_aimed_at(share: float | None, factor: f
     update = ProximalUpdate(policy, some_critics(), aimed)
     assert update(a_batch(policy), seeded(0)).kl == moved > 0  # the rate changes afterwards
     assert [group["lr"] for group in update.policy_optimiser.param_groups] == pytest.approx([1e-3 * factor])
-    assert [group["lr"] for group in update.critic_optimiser.param_groups] == [settings.critic_rate]
+    assert [group["lr"] for group in update.regression.optimiser.param_groups] == [settings.critic_rate]
 
 
 @pytest.mark.parametrize(("target", "bound"), [(1e-12, 1e-4), (1e9, 1e-2)])

@@ -1,0 +1,35 @@
+"""What an update gets, and what it tells."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from torch import Tensor
+
+
+class Batch(NamedTuple):
+    """N steps with what there is to learn from them."""
+
+    inputs: Tensor
+    """Normalised observations [N, no]."""
+    raw: Tensor
+    """Actions in half widths [N, nu]."""
+    advantage: Tensor
+    """[N]; lower is better."""
+    critic_inputs: Tensor
+    """[K, N, nc]"""
+    targets: Tensor
+    """What the critics should have said [K, N]."""
+
+
+class UpdateReport(NamedTuple):
+    """How an update went."""
+
+    kl: float
+    """How far the policy moved."""
+    clipped: float
+    """Share of steps whose probability has changed by more than `clip` in the end."""
+    epochs: int
+    """Passes in which the policy moved."""
+    critic_loss: tuple[float, ...]
+    """In variances of the targets, by critic."""
