@@ -75,6 +75,10 @@ class Agent:
         self._cost_scale = 1.0
         self._latest: ImprovementReport | None = None
         self._improvement: _Improvement | None = None
+        self._asked = False
+        """Whether the next trial is one of the policy's own."""
+        self._told: Traces | None = None
+        """The policy's last trial, where it is improved on real ones."""
 
     @property
     def policy(self) -> GaussianPolicy:
@@ -92,7 +96,7 @@ class Agent:
         if self._improvement is None or self._improvement.last != last:
             self._improvement = self._begin(last)
         self._improve(self._improvement)
-        self._improvement = None
+        self._improvement, self._told, self._asked = None, None, True
         return self.policy
 
     def tell(self, traces: Traces, faults: Sequence[Fault] = ()) -> None:
@@ -110,6 +114,7 @@ class Agent:
         self.learning_TC += float(traces.safety.sum())
         self.learning_TV += int(traces.violation.any(-1).sum())
         surprise = self.model.surprise(traces.transitions()) if len(self.model) else math.nan
+        self._told = traces.to(self._device) if self._asked and self.settings.traces == "real" else None
         self._fit()
         self._log(self._trial_report(traces, surprise, len({fault.episode for fault in faults})))
 
@@ -119,6 +124,13 @@ class Agent:
         self._fit()
 
     def _fit(self) -> None:
+        if self.settings.traces == "model":
+            self._fit_model()
+        if self._policy is None:
+            self._cost_scale = max(float(self.data.transitions.cost.mean()), 1e-6)
+            self._start_afresh()
+
+    def _fit_model(self) -> None:
         try:
             with self.clock("fit"):
                 report = self.model.fit(self.data.transitions)
@@ -129,9 +141,6 @@ class Agent:
             return
         for problem in report.failed:
             self._log(Notice(f"the model keeps its last good hyper-parameters: {problem}"))
-        if self._policy is None:
-            self._cost_scale = max(float(self.data.transitions.cost.mean()), 1e-6)
-            self._start_afresh()
 
     def _fresh_policy(self, settings: PolicySettings) -> GaussianPolicy:
         """A policy that knows nothing yet."""
@@ -151,6 +160,8 @@ class Agent:
             settings.update,
             self._cpu_generator(),
             spread=settings.weights.spread,
+            rule=settings.rule,
+            trust_region=settings.trust_region,
         )
 
     def _cpu_generator(self) -> Generator:
@@ -166,22 +177,18 @@ class Agent:
         self._control.update.std_floor = settings.policy.floor_at(progress)
         self._check_feasibility(last=False)
         controls = imagination.last_iterations if last else imagination.iterations
+        if settings.traces == "real":
+            # A trial is learned from once, and one that another policy made not at all.
+            controls = 0 if self._told is None else 1
         return _Improvement(last, controls, settings.weights.least_at(progress))
 
     def _improve(self, improvement: _Improvement) -> None:
         """The inner loop of Algorithm 1. At every report all is in order: there it can be broken off, and go on."""
         assert self._policy is not None
-        settings, imagination = self.settings, self.settings.imagination
-        source = self._imagined(None if settings.zeta == "none" else settings.zeta)
+        imagination = self.settings.imagination
         kept_at = range(0, imagination.candidates * CANDIDATE_STRIDE, CANDIDATE_STRIDE)
         while improvement.control < improvement.controls:
-            with self.clock("rollout"):
-                traces = source(self._policy, imagination.trajectories, self._generator)
-            if improvement.control == 0 and self._stranded(traces):
-                self._log(Notice("the policy is stranded where the cost is flat: it starts afresh, for the cost alone"))
-                self._start_afresh()
-                improvement.weight = 1.0
-                traces = source(self._policy, imagination.trajectories, self._generator)
+            traces = self._traces(improvement)
             values = tuple(constraint.measure(traces) for constraint in self.constraints)
             report = self._update(traces, values, improvement)
             improvement.control += 1
@@ -192,6 +199,24 @@ class Agent:
         if improvement.last:
             self._choose(improvement.kept)
             self._check_feasibility(last=True)
+
+    def _traces(self, improvement: _Improvement) -> Traces:
+        """What the policy is improved on next: its last real trial, or imagined ones."""
+        if self.settings.traces == "real":
+            assert self._told is not None
+            return self._told
+        assert self._policy is not None
+        zeta, trajectories = self.settings.zeta, self.settings.imagination.trajectories
+        source = self._imagined(None if zeta == "none" else zeta)
+        with self.clock("rollout"):
+            traces = source(self._policy, trajectories, self._generator)
+        if improvement.control == 0 and self._stranded(traces):
+            self._log(Notice("the policy is stranded where the cost is flat: it starts afresh, for the cost alone"))
+            self._start_afresh()
+            improvement.weight = 1.0
+            with self.clock("rollout"):
+                traces = source(self._policy, trajectories, self._generator)
+        return traces
 
     def _update(self, traces: Traces, values: tuple[float, ...], improvement: _Improvement) -> ControlReport:
         """One control iteration; if it leads to numbers that are not finite, everything stays as it was before."""
@@ -208,6 +233,7 @@ class Agent:
                     self._cost_scale,
                     improvement.weight,
                     self._generator,
+                    tuple(value - m.target for value, m in zip(values, self.multipliers, strict=True)),
                 )
             if self._control.finite:
                 return report
@@ -285,6 +311,8 @@ class Agent:
             "control": None if self._policy is None else self._control.state_dict(),
             "feasibility": self._feasibility.state_dict(),
             "improvement": None if self._improvement is None else vars(self._improvement),
+            "asked": self._asked,
+            "told": None if self._told is None else {n: v for n, v in vars(self._told).items() if v is not None},
             "generator": self._generator.get_state(),
         }
 
@@ -300,6 +328,8 @@ class Agent:
         for multiplier, kept in zip(self.multipliers, state["multipliers"], strict=True):
             multiplier.load_state_dict(kept)
         self._improvement = None if state["improvement"] is None else _Improvement(**state["improvement"])
+        self._asked = bool(state["asked"])
+        self._told = None if state["told"] is None else Traces(**state["told"]).to(self._device)
         self._latest = from_plain(ImprovementReport | None, state["latest"], "the latest report")
         self.iteration, self.real_samples = int(state["iteration"]), int(state["real_samples"])
         self.learning_TC, self.learning_TV = float(state["learning_TC"]), int(state["learning_TV"])
@@ -312,7 +342,6 @@ class Agent:
 
     def _trial_report(self, traces: Traces, surprise: float, broken: int) -> TrialReport:
         report, latest = self.model.report, self._latest
-        assert report is not None
         return TrialReport(
             iteration=self.iteration,
             real_samples=self.real_samples,
@@ -322,11 +351,11 @@ class Agent:
             violations=int(traces.violation.any(-1).sum()),
             learning_TC=self.learning_TC,
             learning_TV=self.learning_TV,
-            predicted_return=math.nan if latest is None else latest.model_return,
-            predicted_safety=math.nan if latest is None else latest.model_safety,
+            predicted_return=math.nan if latest is None or report is None else latest.model_return,
+            predicted_safety=math.nan if latest is None or report is None else latest.model_safety,
             surprise=surprise,
-            z_std=report.z_std,
-            coverage95=report.coverage95,
+            z_std=() if report is None else report.z_std,
+            coverage95=() if report is None else report.coverage95,
             seconds=self.clock.seconds,
             broken=broken,
         )

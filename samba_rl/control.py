@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple, final
+from typing import Literal, NamedTuple, Protocol, final
 
 import torch
 from torch import Generator, Tensor
@@ -13,9 +13,11 @@ from samba_rl.constraints import Constraint
 from samba_rl.objectives import Objective
 from samba_rl.policies import GaussianPolicy
 from samba_rl.types import State, Traces
-from samba_rl.updates.batch import Batch, UpdateReport
+from samba_rl.updates.batch import Batch, Limit, UpdateReport
 from samba_rl.updates.multi_gradient import min_norm_weights, policy_gradients
+from samba_rl.updates.natural import TrustRegionUpdate
 from samba_rl.updates.proximal import ProximalSettings, ProximalUpdate
+from samba_rl.updates.trust_region import TrustRegionSettings
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,33 @@ class WeightSettings:
     def least_at(self, progress: float) -> float:
         """The least λ_π when this share of the real samples is spent."""
         return self.least_cost_weight + (1 - self.least_cost_weight) * progress
+
+
+Rule = Literal["proximal", "trust-region", "projection"]
+
+
+class Update(Protocol):
+    """Moves a policy, and fits the critics; the only thing that writes their parameters."""
+
+    std_floor: float
+    """The policy's standard deviation is lifted to this."""
+
+    @property
+    def optimisers(self) -> tuple[torch.optim.Adam, ...]:
+        """What remembers past gradients."""
+        ...
+
+    def __call__(self, batch: Batch, generator: Generator) -> UpdateReport:
+        """Learn from a batch."""
+        ...
+
+    def state_dict(self) -> State:
+        """What the optimisers remember."""
+        ...
+
+    def load_state_dict(self, state: State) -> None:
+        """Go on as the one that gave this state would have."""
+        ...
 
 
 class ControlReport(NamedTuple):
@@ -55,6 +84,8 @@ class Control:
         generator: Generator,
         *,
         spread: bool = True,
+        rule: Rule = "proximal",
+        trust_region: TrustRegionSettings | None = None,
     ) -> None:
         self.policy = policy
         self._objectives, self._constraints = objectives, constraints
@@ -64,7 +95,9 @@ class Control:
         device = policy.centre.device
         cpu = Generator().manual_seed(int(torch.randint(2**31, (1,), generator=generator, device=generator.device)))
         self.critics = Critics(count, len(policy.centre) + 2, advantage.hidden, cpu).to(device)
-        self.update = ProximalUpdate(policy, self.critics, update)
+        self._rule = rule
+        region = TrustRegionUpdate(policy, self.critics, trust_region or TrustRegionSettings(), update)
+        self.update: Update = ProximalUpdate(policy, self.critics, update) if rule == "proximal" else region
         self._gamma = torch.tensor([advantage.gamma] * len(objectives) + [1.0] * len(constraints), device=device)
 
     def __call__(
@@ -74,12 +107,16 @@ class Control:
         cost_scale: float,
         least_weight: float,
         generator: Generator,
+        excess: tuple[float, ...] = (),
     ) -> ControlReport:
         """Improve the policy on its own traces.
 
         `multipliers` weigh the constraints in units of `cost_scale`; the first objective weighs at least
-        `least_weight`.
+        `least_weight`. Under the rule "projection" the constraint is not weighed but kept to: `excess` says by how much
+        it is above what it is to stay under.
         """
+        if self._rule == "projection":
+            multipliers = (0.0,) * len(multipliers)
         on = traces.active
         observation = self.policy.normalised(traces.observation)
         steps = torch.stack([f(traces) for f in self._objectives] + [c.growth(traces) for c in self._constraints])
@@ -98,6 +135,9 @@ class Control:
         inputs, raw = observation[on], self.policy.raw(traces.wanted[on])
         advantage, weights = self._combine(inputs, raw, advantages, multipliers, cost_scale, least_weight)
         batch = Batch(inputs, raw, advantage, critic_inputs[:, on], targets)
+        if self._rule == "projection":
+            limit = Limit(advantages[len(self._objectives)], excess[0], float(on.sum(1).float().mean()))
+            batch = batch._replace(limit=limit)
         return ControlReport(weights, self.update(batch, generator))
 
     @property

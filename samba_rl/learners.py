@@ -7,7 +7,7 @@ from typing import Literal
 
 from samba_rl.advantages import AdvantageSettings
 from samba_rl.constraints import ConstraintSettings, Kind, MultiplierSettings
-from samba_rl.control import WeightSettings
+from samba_rl.control import Rule, WeightSettings
 from samba_rl.models.gp import GPSettings
 from samba_rl.models.likelihood import FitSettings
 from samba_rl.objectives import ObjectiveName
@@ -16,25 +16,32 @@ from samba_rl.sources import FirstTrials, ZetaName
 from samba_rl.trials import RealSettings
 from samba_rl.types import UserError, did_you_mean
 from samba_rl.updates.proximal import ProximalSettings
+from samba_rl.updates.trust_region import TrustRegionSettings
 
 Preset = Literal["default", "paper", "smoke"]
+TracesFrom = Literal["model", "real"]
 
 
 @dataclass(frozen=True)
 class Learner:
     """What makes a learner: a row of the table."""
 
-    traces: Literal["model"]
+    traces: TracesFrom
     """Where the traces come from on which the policy is improved."""
     objectives: tuple[ObjectiveName, ...]
     constraint: Kind
-    update: Literal["proximal"]
+    update: Rule
 
 
 LEARNERS = {
     "samba": Learner("model", ("cost", "information"), "cvar", "proximal"),
     "sppilco": Learner("model", ("cost",), "cvar", "proximal"),
     "ppilco": Learner("model", ("cost",), "none", "proximal"),
+    "ppo": Learner("real", ("cost",), "none", "proximal"),
+    "sppo": Learner("real", ("cost",), "expectation", "proximal"),
+    "trpo": Learner("real", ("cost",), "none", "trust-region"),
+    "strpo": Learner("real", ("cost",), "expectation", "trust-region"),
+    "cpo": Learner("real", ("cost",), "expectation", "projection"),
 }
 
 
@@ -78,6 +85,11 @@ class Settings:
     """Real steps to spend at most, the first ones included."""
     episodes: int = 5
     """Real episodes in a trial, between two improvements of the policy."""
+    traces: TracesFrom = "model"
+    """Whether the policy is improved on what a model imagines, or on the real trials themselves."""
+    rule: Rule = "proximal"
+    """How: clipped steps (PPO), a natural gradient step within a trust region (TRPO), or such a step that keeps to the
+    limit by itself (CPO)."""
     zeta: ZetaName | Literal["none"] = "loo"
     """What exploration seeks: sensitivity of the model to leaving a point out, its bootstrap, entropy, or nothing."""
     feasibility_iterations: int = 40
@@ -95,6 +107,7 @@ class Settings:
     policy: PolicySettings = field(default_factory=PolicySettings)
     advantage: AdvantageSettings = field(default_factory=AdvantageSettings)
     update: ProximalSettings = field(default_factory=ProximalSettings)
+    trust_region: TrustRegionSettings = field(default_factory=TrustRegionSettings)
     model: GPSettings = field(default_factory=GPSettings)
 
     def __post_init__(self) -> None:
@@ -112,6 +125,10 @@ class Settings:
         ):
             if value < least:
                 raise UserError(f"{what} = {value}; it must be at least {least}")
+        if self.traces == "real" and self.zeta != "none":
+            raise UserError(f"zeta = '{self.zeta}' without a model: real steps say nothing of what one would learn")
+        if self.rule == "projection" and (self.constraint.kind == "none" or self.more_constraints):
+            raise UserError("the rule 'projection' keeps to exactly one limit; give one, or take 'trust-region'")
         if self.first.samples > self.real_samples:
             raise UserError(
                 f"first.samples = {self.first.samples} exceeds real_samples = {self.real_samples}; leave some for the "
@@ -197,6 +214,36 @@ _PAPER = {
 }
 """The paper's table of hyper-parameters to the letter; of what it leaves out, the plainest."""
 
+_REAL = Settings(
+    real_samples=100_000,
+    episodes=66,
+    traces="real",
+    zeta="none",
+    feasibility_iterations=0,
+    # Their only use is to say what observations look like.
+    first=FirstSettings(samples=600, how="uniform"),
+    # One update after each trial.
+    imagination=ImaginationSettings(iterations=1, last_iterations=1, candidates=1),
+    # What is measured is the truth: there is no margin for a model's errors.
+    multiplier=MultiplierSettings(initial=1.0, factor=1.15, margin=0.0, slack=None),
+    policy=PolicySettings(std_floor_first=0.05),
+    update=ProximalSettings(minibatch=500, policy_rate=1e-3),
+)
+"""Learners without a model, on any system."""
+
+_REAL_PAPER = replace(
+    _REAL,
+    real_samples=1_000_000,
+    episodes=334,
+    # Twice as many updates, of five times as many steps each: λ can take its time.
+    multiplier=MultiplierSettings(initial=1.0, factor=1.1, cap=20.0, margin=0.0, slack=None),
+)
+
+_REAL_SMOKE = replace(
+    _REAL, real_samples=240, episodes=2, first=FirstSettings(samples=60, how="uniform"),
+    update=ProximalSettings(epochs=2, minibatch=300),
+)  # fmt: skip
+
 _SMOKE = Settings(
     real_samples=120,
     episodes=1,
@@ -222,12 +269,16 @@ def make_settings(task: str, learner: str | Learner = "samba", preset: str = "de
     if row.objectives not in (("cost",), ("cost", "information")):
         raise UserError(f"a learner's objectives are {row.objectives}; it minimises cost, alone or with information")
     presets = {"default": _DEFAULT, "paper": _PAPER, "smoke": {"": _SMOKE}}
+    if row.traces == "real":
+        presets = {"default": {"": _REAL}, "paper": {"": _REAL_PAPER}, "smoke": {"": _REAL_SMOKE}}
     if preset not in presets:
         raise UserError(f"no preset is called '{preset}'; {did_you_mean(preset, presets)}")
     of_system = presets[preset]
     base = of_system.get(task, of_system[""])
     return replace(
         base,
+        traces=row.traces,
+        rule=row.update,
         zeta=base.zeta if "information" in row.objectives else "none",
         constraint=replace(base.constraint, kind=row.constraint),
     )

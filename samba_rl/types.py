@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 if TYPE_CHECKING:
+    import torch
     from torch import Generator, Tensor
 
 State: TypeAlias = "dict[str, Any]"
@@ -147,6 +148,13 @@ class Traces:
 
         zeta = None if any(one.zeta is None for one in parts) else cat("zeta")
         return Traces(**{part.name: cat(part.name) for part in fields(Traces) if part.name != "zeta"}, zeta=zeta)
+
+    def to(self, device: torch.device) -> Traces:
+        """The same on another device."""
+        zeta = None if self.zeta is None else self.zeta.to(device)
+        return Traces(
+            **{p.name: getattr(self, p.name).to(device) for p in fields(Traces) if p.name != "zeta"}, zeta=zeta
+        )
 
     def begun(self) -> Traces:
         """The trajectories in which a step took place."""

@@ -11,7 +11,7 @@ from torch import Generator, Tensor
 
 from samba_rl.advantages import AdvantageSettings
 from samba_rl.agent import Agent
-from samba_rl.learners import FirstSettings, ImaginationSettings, Learner, Settings, make_settings
+from samba_rl.learners import LEARNERS, FirstSettings, ImaginationSettings, Learner, Settings, make_settings
 from samba_rl.models.gp import GPSettings
 from samba_rl.models.likelihood import FitSettings
 from samba_rl.policies import GaussianPolicy, PolicySettings
@@ -19,6 +19,7 @@ from samba_rl.tasks.task import EquationsWorld, Quantity, Task, World
 from samba_rl.train import train
 from samba_rl.trials import Trials
 from samba_rl.updates.proximal import ProximalSettings
+from samba_rl.updates.trust_region import TrustRegionSettings
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -94,6 +95,18 @@ def make_line() -> Line:
 
 def quick_settings(learner: str | Learner = "samba") -> Settings:
     """Enough to learn the line, in a second or two."""
+    row = LEARNERS[learner] if isinstance(learner, str) else learner
+    if row.traces == "real":
+        return replace(
+            make_settings("line", learner),
+            real_samples=16_000,
+            episodes=40,
+            first=FirstSettings(samples=20, how="uniform"),
+            policy=PolicySettings(hidden=(16,), std_floor_first=0.05),
+            advantage=AdvantageSettings(hidden=(16,)),
+            update=ProximalSettings(minibatch=400, policy_rate=1e-2, critic_rate=1e-2),
+            trust_region=TrustRegionSettings(kl=0.05),
+        )
     return replace(
         make_settings("line", learner),
         real_samples=60,

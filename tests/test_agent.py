@@ -63,7 +63,7 @@ class Poison:
             self.before.append(control.state_dict())
         report = self.update(control, *args)
         if self.count in self.calls:
-            moments = control.update.policy_optimiser.state[control.policy.log_std]
+            moments = control.update.optimisers[0].state[control.policy.log_std]
             victims = {
                 "policy": next(iter(control.policy.parameters())),
                 "std": control.policy.log_std,
@@ -216,3 +216,59 @@ def test_an_improvement_that_was_broken_off_goes_on() -> None:
     agent.tell(trial(1))
     agent.ask()
     assert count == 14
+
+
+# Without a model --------------------------------------------------------------------------------------------------
+
+
+def networks(agent: Agent) -> bytes:
+    """Policy and critics, without the floor of the noise, which depends on the samples that are left."""
+    state = agent._control.state_dict()
+    return pack({"policy": state["policy"], "critics": state["critics"]})
+
+
+@pytest.mark.parametrize("learner", ["ppo", "sppo", "trpo", "strpo", "cpo"])
+def test_a_real_trial_is_learned_from_once_and_only_if_it_is_the_policys_own(learner: str) -> None:
+    events: list[Event] = []
+    agent = Agent(Line(), quick_settings(learner), seed=1, log=events.append)
+    agent.tell(trial())
+    before = networks(agent)
+    policy = agent.ask()
+    assert networks(agent) == before and not len(agent.model)
+    for number in range(1, 3):
+        traces = rollout(Line().world(), policy, 40, generator=torch.Generator().manual_seed(number))
+        agent.tell(traces)
+        policy = agent.ask()
+        assert sum(isinstance(event, ImprovementReport) for event in events) == number
+        now = networks(agent)
+        assert now != before
+        agent.ask()
+        assert networks(agent) == now
+    reports = [event for event in events if isinstance(event, ImprovementReport)]
+    assert reports[0].model_return == pytest.approx(
+        float(
+            rollout(
+                Line().world(), first_policy_of(learner), 40, generator=torch.Generator().manual_seed(1)
+            ).returns.mean()
+        )
+    )
+    assert all(math.isfinite(report.kl) for report in reports)
+
+
+def first_policy_of(learner: str) -> Any:
+    """What the agent above asks for first."""
+    agent = Agent(Line(), quick_settings(learner), seed=1)
+    agent.tell(trial())
+    return agent.ask()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"zeta": "loo"}, "zeta = 'loo' without a model"),
+        ({"rule": "projection"}, "the rule 'projection' keeps to exactly one limit"),
+    ],
+)
+def test_settings_that_contradict_each_other_are_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        replace(quick_settings("ppo"), **changes)

@@ -169,7 +169,7 @@ def test_an_episodes_end_is_as_good_as_the_horizon() -> None:
     for lam in (0.0, 0.5, 1.0):
         choices = dataclasses.replace(PLAIN, gamma=0.9, lam=lam, time=False)
         one, other = (batch_of(control_of(advantage=choices, expects=5.0), traces)[0] for traces in (ended, short))
-        for a, b in zip(one, other, strict=True):
+        for a, b in zip(one[:5], other[:5], strict=True):
             assert torch.equal(a, b)
         assert float(one.advantage[-1]) == pytest.approx(2 - 5)
 

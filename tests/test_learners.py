@@ -34,10 +34,12 @@ def test_every_learner_has_settings_on_every_system_with_every_preset(learner: s
     settings = make_settings(task, learner, preset)
     assert dataclasses.replace(settings) == settings  # whatever is checked is checked again
     assert settings.first.samples < settings.real_samples and settings.more_constraints == ()
-    # Rows differ in what they rule and in nothing else.
-    samba = make_settings(task, "samba", preset)
-    ruled = {"zeta": samba.zeta, "constraint": dataclasses.replace(settings.constraint, kind="cvar")}
-    assert dataclasses.replace(settings, **ruled) == samba  # type: ignore[arg-type]
+    # Rows differ in what they rule and in nothing else, beside where their traces come from.
+    first = make_settings(task, "samba" if settings.traces == "model" else "ppo", preset)
+    constraint = dataclasses.replace(settings.constraint, kind=first.constraint.kind)
+    ruled: dict[str, Any] = {"zeta": first.zeta, "rule": first.rule, "constraint": constraint}
+    assert dataclasses.replace(settings, **ruled) == first
+    assert (settings.traces, settings.rule) == (LEARNERS[learner].traces, LEARNERS[learner].update)
 
 
 @pytest.mark.parametrize("preset", PRESETS)
@@ -47,6 +49,11 @@ def test_every_learner_has_settings_on_every_system_with_every_preset(learner: s
         ("samba", "loo", "cvar", ("cost", "information")),
         ("sppilco", "none", "cvar", ("cost",)),
         ("ppilco", "none", "none", ("cost",)),
+        ("ppo", "none", "none", ("cost",)),
+        ("sppo", "none", "expectation", ("cost",)),
+        ("trpo", "none", "none", ("cost",)),
+        ("strpo", "none", "expectation", ("cost",)),
+        ("cpo", "none", "expectation", ("cost",)),
     ],
 )
 def test_a_row_rules_what_is_sought_and_what_is_limited(
@@ -59,7 +66,8 @@ def test_a_row_rules_what_is_sought_and_what_is_limited(
 
 def test_the_usual_learner_is_samba_and_the_usual_preset_the_default() -> None:
     assert make_settings(PENDULUM) == make_settings(PENDULUM, "samba", "default")
-    assert list(LEARNERS) == ["samba", "sppilco", "ppilco"] and find_learner("samba") is LEARNERS["samba"]
+    rows = ["samba", "sppilco", "ppilco", "ppo", "sppo", "trpo", "strpo", "cpo"]
+    assert list(LEARNERS) == rows and find_learner("samba") is LEARNERS["samba"]
 
 
 @pytest.mark.parametrize(
@@ -81,7 +89,11 @@ def test_a_row_of_ones_own_serves_as_well(row: Learner, zeta: str, kind: str) ->
     ("learner", "preset", "message"),
     [
         ("sambo", "default", "no learner is called 'sambo'; did you mean 'samba'?"),
-        ("dreamer", "default", "no learner is called 'dreamer'; there are: ppilco, samba, sppilco"),
+        (
+            "dreamer",
+            "default",
+            "no learner is called 'dreamer'; there are: cpo, ppilco, ppo, samba, sppilco, sppo, strpo, trpo",
+        ),
         ("samba", "papper", "no preset is called 'papper'; did you mean 'paper'?"),
         ("samba", "xyz", "no preset is called 'xyz'; there are: default, paper, smoke"),
     ],

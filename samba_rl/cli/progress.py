@@ -75,14 +75,15 @@ class Progress:
     def _take(self, event: TrialReport | ImprovementReport) -> None:
         if isinstance(event, TrialReport):
             self._trial = event
-            self._phase = "improving the policy on the model"
+            self._phase = "improving the policy" + self._of_model(" on the model")
             return
         self._latest = event
         self._controls += 1
         self._times.append((self._controls, event.seconds))
-        self._phase = f"improving the policy on the model, {event.control} of {event.controls}"
+        self._phase = f"improving the policy{self._of_model(' on the model')}, {event.control} of {event.controls}"
         if event.control == event.controls:
-            self._phase = "real trial, and fitting the model" if self._trials_left() else "choosing the policy"
+            more = "real trial" + self._of_model(", and fitting the model")
+            self._phase = more if self._trials_left() else "choosing the policy"
 
     # Time -----------------------------------------------------------------------------------------------------------
 
@@ -116,16 +117,16 @@ class Progress:
         parts = [
             f"trial {trial.iteration}",
             f"{trial.real_samples}/{self._settings.real_samples} real samples",
-            f"return {number(trial.return_mean)} (model {number(trial.predicted_return)})",
+            f"return {number(trial.return_mean)}" + self._of_model(f" (model {number(trial.predicted_return)})"),
             f"TV {trial.learning_TV}",
             f"TC {trial.learning_TC:.2f}",
         ]
         if self._latest is not None:
             parts += [f"{short} {self._value(i)}" for i, short in enumerate(self._short_names())]
-            parts += [f"λ_π {self._latest.lambda_pi:.2f}"]
+            parts += [self._of_model(f"λ_π {self._latest.lambda_pi:.2f}")]
             parts += [f"λ_{short} {self._latest.multipliers[i]:.3g}" for i, short in enumerate(self._short_names())]
-        parts += [self._calibration(trial), self._time()]
-        return "  ".join(parts)
+        parts += [self._of_model(self._calibration(trial)), self._time()]
+        return "  ".join(filter(None, parts))
 
     def _table(self) -> Table:
         """Everything, live."""
@@ -140,15 +141,17 @@ class Progress:
             samples.add_row(f"{trial.real_samples} of {settings.real_samples}", bar)
             table.add_row("trial (iteration)", f"{trial.iteration}, about {self._trials_left()} to come")
             table.add_row("real samples", samples)
-            expected = f", the model expected {number(trial.predicted_return)}"
+            expected = self._of_model(f", the model expected {number(trial.predicted_return)}")
             table.add_row("return of the last trial", f"{number(trial.return_mean)}{expected}")
             table.add_row("unsafe steps (TV), safety cost (TC)", f"{trial.learning_TV}, {trial.learning_TC:.2f} so far")
-            table.add_row("calibration of the model", self._calibration(trial))
+            if self._settings.traces == "model":
+                table.add_row("calibration of the model", self._calibration(trial))
         if latest is not None:
             for i, constraint in enumerate(self._constraints):
                 table.add_row(text(constraint.in_words()), f"{self._value(i)}, λ = {latest.multipliers[i]:.3g}")
-            table.add_row("λ_π, the weight of the cost", f"{latest.lambda_pi:.2f}")
-            table.add_row("return on the model", number(latest.model_return))
+            if self._settings.traces == "model":
+                table.add_row("λ_π, the weight of the cost", f"{latest.lambda_pi:.2f}")
+                table.add_row("return on the model", number(latest.model_return))
         if trial is not None:
             table.add_row("time", self._time())
         return table
@@ -163,6 +166,10 @@ class Progress:
         """What the constraints are called on a line."""
         kinds = [type(constraint).__name__ for constraint in self._constraints]
         return [kind if kinds.count(kind) == 1 else f"{kind}{i}" for i, kind in enumerate(kinds)]
+
+    def _of_model(self, words: str) -> str:
+        """Words that only mean something where there is a model."""
+        return words if self._settings.traces == "model" else ""
 
     def _calibration(self, trial: TrialReport) -> str:
         scores = ", ".join(f"{value:.2f}" for value in trial.z_std)

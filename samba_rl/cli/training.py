@@ -40,7 +40,9 @@ Every setting is a flag; the defaults below are those of the system, the learner
 limits are numbered: --more-constraints.0.kind chance --more-constraints.0.limit 0.1
 """
 LEARNERS_IN_WORDS = "; ".join(
-    f"{name}: minimises {' and '.join(row.objectives)}, limit {row.constraint}" for name, row in LEARNERS.items()
+    f"{name}: minimises {' and '.join(row.objectives)} on {'a model' if row.traces == 'model' else 'real trials'}, "
+    f"limit {row.constraint}, update {row.update}"
+    for name, row in LEARNERS.items()
 )
 INTERRUPTED, PAUSED = 130, 3
 """Exit codes of a run that did not come to its end: the user stopped it, the system failed."""

@@ -42,11 +42,12 @@ def check(
         raise UserError(f"seed = {seed}; give a whole number of at least 0 (and below 2⁶³)")
     _check_device(device)
     constraints_of(task, settings)
-    try:
-        x = torch.zeros(1, len(task.states), dtype=torch.float64)
-        task.charge(x, torch.zeros(1, len(task.actions), dtype=torch.float64), x)
-    except UserError as error:
-        raise UserError(f"{error}. Learning on a model needs the cost and the safety cost as functions") from error
+    if settings.traces == "model":
+        try:
+            x = torch.zeros(1, len(task.states), dtype=torch.float64)
+            task.charge(x, torch.zeros(1, len(task.actions), dtype=torch.float64), x)
+        except UserError as error:
+            raise UserError(f"{error}. Learning on a model needs the cost and the safety cost as functions") from error
     horizon, first = task.horizon, settings.first.samples
     rounded = -(-first // horizon) * horizon
     if max(rounded, horizon) > settings.real_samples:

@@ -7,6 +7,17 @@ from typing import NamedTuple
 from torch import Tensor
 
 
+class Limit(NamedTuple):
+    """A limit that a step keeps to by itself."""
+
+    advantage: Tensor
+    """Of the actions on the constraint [N]; lower is better."""
+    excess: float
+    """By how much the constraint is above what it is to stay under; negative: below."""
+    steps: float
+    """Of a trajectory, on average: so many advantages add up to a change of the constraint."""
+
+
 class Batch(NamedTuple):
     """N steps with what there is to learn from them."""
 
@@ -20,6 +31,7 @@ class Batch(NamedTuple):
     """[K, N, nc]"""
     targets: Tensor
     """What the critics should have said [K, N]."""
+    limit: Limit | None = None
 
 
 class UpdateReport(NamedTuple):
