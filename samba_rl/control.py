@@ -96,8 +96,11 @@ class Control:
         cpu = Generator().manual_seed(int(torch.randint(2**31, (1,), generator=generator, device=generator.device)))
         self.critics = Critics(count, len(policy.centre) + 2, advantage.hidden, cpu).to(device)
         self._rule = rule
-        region = TrustRegionUpdate(policy, self.critics, trust_region or TrustRegionSettings(), update)
-        self.update: Update = ProximalUpdate(policy, self.critics, update) if rule == "proximal" else region
+        self.update: Update
+        if rule == "proximal":
+            self.update = ProximalUpdate(policy, self.critics, update)
+        else:
+            self.update = TrustRegionUpdate(policy, self.critics, trust_region or TrustRegionSettings(), update)
         self._gamma = torch.tensor([advantage.gamma] * len(objectives) + [1.0] * len(constraints), device=device)
 
     def __call__(

@@ -8,7 +8,6 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-import torch
 from torch import Tensor
 
 from samba_rl.tasks.gym import GymTask
@@ -63,8 +62,3 @@ def rig_steps(path: Path) -> list[tuple[float, float]]:
 def same_bits(a: Tensor, b: Tensor) -> bool:
     """NaN equals NaN, and 0 is not -0."""
     return a.dtype == b.dtype and a.shape == b.shape and bytes(a.numpy().tobytes()) == bytes(b.numpy().tobytes())
-
-
-def seeded() -> torch.Generator:
-    """Always the same."""
-    return torch.Generator().manual_seed(0)

@@ -37,7 +37,6 @@ task = make_task("safe-cart-pole-double-pendulum")
 policy = UniformPolicy((-20.0,), (20.0,))
 traces = rollout(task.world(), policy, 170, generator=torch.Generator().manual_seed(0))
 data = DataSet.empty(schema_of(task)).append(traces)
-sizes = []
 run = train(
     task, seed=0, out=sys.argv[1], data=data, real_samples=30, episodes=1, first={"samples": 0},
     imagination={"trajectories": int(sys.argv[3]), "iterations": 1, "last_iterations": 1, "candidates": 1},

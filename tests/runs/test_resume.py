@@ -7,7 +7,6 @@ import json
 import os
 import pickle
 import random
-import resource
 import shutil
 import subprocess
 import sys
@@ -22,7 +21,6 @@ import torch
 from samba_rl.data import DataSet
 from samba_rl.data.files import DiskError
 from samba_rl.data.journal import Journal
-from samba_rl.learners import Settings, make_settings
 from samba_rl.reports import Event, ImprovementReport, Notice, TrialReport
 from samba_rl.runs import Run, load_run, resume, train
 from samba_rl.runs.checkpoints import signed
@@ -34,11 +32,6 @@ from tests.runs.systems import CountingRig, cost, counting_rig, edge, same_bits
 from tests.threads import one_thread
 
 SEED = 6
-
-
-def settings() -> Settings:
-    """With a limit that is far out of reach, so that the search for the safest policy is under way too."""
-    return make_settings("line", preset="smoke")
 
 
 def stopped(folder: Path, after: Callable[[list[Event]], bool], **how: Any) -> list[Event]:
@@ -416,10 +409,6 @@ def test_a_full_disk_is_named(copy: Path, monkeypatch: pytest.MonkeyPatch, whole
         ):
             resume(copy, Line())
     assert same(resume(copy, Line()), whole)
-
-
-def test_limits_on_files_are_not_met_otherwise() -> None:
-    assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] == resource.RLIM_INFINITY
 
 
 def test_other_versions_are_said(copy: Path) -> None:
