@@ -223,8 +223,9 @@ class Agent:
         sound = bool(torch.stack([traces.cost.sum(), traces.safety.sum()]).isfinite().all())
         problem = "" if sound else "the cost or the safety cost of imagined steps is not finite"
         if sound:
-            for multiplier, value in zip(self.multipliers, values, strict=True):
-                multiplier.update(value)
+            if self.settings.rule != "projection":
+                for multiplier, value in zip(self.multipliers, values, strict=True):
+                    multiplier.update(value)
             before = self._control.state_dict()
             with self.clock("update"):
                 report = self._control(
@@ -236,6 +237,8 @@ class Agent:
                     tuple(value - m.target for value, m in zip(values, self.multipliers, strict=True)),
                 )
             if self._control.finite:
+                if report.update.nu is not None:
+                    self.multipliers[0].set(report.update.nu / self._cost_scale)
                 return report
             self._control.load_state_dict(before)
             problem = "it led to numbers that are not finite"

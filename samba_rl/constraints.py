@@ -291,6 +291,10 @@ class Multiplier:
         self.value = float(state["value"])
         self.least = None if state["least"] is None else float(state["least"])
 
+    def set(self, value: float) -> None:
+        """Take a λ that was found elsewhere, up to the cap."""
+        self.value = min(value, self.settings.cap)
+
     def update(self, measured: float) -> None:
         """Adapt λ to the measured value of the constraint; one that is not finite says nothing."""
         if not math.isfinite(measured):

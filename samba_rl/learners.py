@@ -226,7 +226,8 @@ _REAL = Settings(
     imagination=ImaginationSettings(iterations=1, last_iterations=1, candidates=1),
     # What is measured is the truth: there is no margin for a model's errors.
     multiplier=MultiplierSettings(initial=1.0, factor=1.15, margin=0.0, slack=None),
-    policy=PolicySettings(std_floor_first=0.05),
+    # A wide squash: near the bound of a narrow one the Fisher matrix vanishes, and natural steps with it.
+    policy=PolicySettings(std_floor_first=0.05, mean_bound=2.0),
     update=ProximalSettings(minibatch=500, policy_rate=1e-3),
 )
 """Learners without a model, on any system."""

@@ -255,6 +255,24 @@ def test_a_real_trial_is_learned_from_once_and_only_if_it_is_the_policys_own(lea
     assert all(math.isfinite(report.kl) for report in reports)
 
 
+def test_a_projection_reports_the_multiplier_that_its_step_found() -> None:
+    """Far from its limit it weighs nothing, and beyond reach of it nothing else does; no schedule has a say."""
+    for limit, expected in ((1e3, 0.0), (0.0, 7.0)):
+        settings = quick_settings("cpo")
+        settings = replace(
+            settings,
+            constraint=replace(settings.constraint, limit=limit),
+            multiplier=replace(settings.multiplier, cap=7.0, initial=3.0),
+        )
+        events: list[Event] = []
+        agent = Agent(Line(), settings, seed=1, log=events.append)
+        agent.tell(trial())
+        agent.tell(rollout(Line().world(), agent.ask(), 40, generator=torch.Generator().manual_seed(1)))
+        agent.ask()
+        report = next(event for event in events if isinstance(event, ImprovementReport))
+        assert report.multipliers == (expected,) and agent.multipliers[0].value == expected
+
+
 def first_policy_of(learner: str) -> Any:
     """What the agent above asks for first."""
     agent = Agent(Line(), quick_settings(learner), seed=1)

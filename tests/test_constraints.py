@@ -485,3 +485,11 @@ def test_without_slack_an_infeasible_limit_is_pursued_all_the_same() -> None:
 def test_bad_settings_of_the_multiplier_are_refused(change: dict[str, float], message: str) -> None:
     with pytest.raises(UserError, match=message):
         dataclasses.replace(ADAPTIVE, **change)  # type: ignore[arg-type]
+
+
+def test_a_multiplier_found_elsewhere_is_taken_up_to_the_cap() -> None:
+    multiplier = Multiplier(MultiplierSettings(cap=5.0), 1.0)
+    multiplier.set(0.25)
+    assert multiplier.value == 0.25
+    multiplier.set(math.inf)
+    assert multiplier.value == 5.0

@@ -45,3 +45,6 @@ class UpdateReport(NamedTuple):
     """Passes in which the policy moved."""
     critic_loss: tuple[float, ...]
     """In variances of the targets, by critic."""
+    nu: float | None = None
+    """What a unit of the constraint weighed, in units of the advantage, where the step found that by itself; infinity
+    where it heard the constraint alone."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import final
 
 import torch
@@ -41,13 +42,14 @@ class TrustRegionUpdate:
         self._trust_region.std_floor = self._projection.std_floor = self.std_floor
         if batch.limit is None:
             step = self._trust_region(batch.inputs, batch.raw, batch.advantage)
-            kl, accepted = step.kl, step.accepted
+            kl, accepted, nu = step.kl, step.accepted, None
         else:
             limit = batch.limit
             projected = self._projection(
                 batch.inputs, batch.raw, batch.advantage, limit.advantage, limit.excess, limit.steps
             )
             kl, accepted = projected.kl, projected.accepted
+            nu = math.inf if projected.case == "recovery" else projected.nu * float(batch.advantage.std(correction=0))
         with torch.no_grad():
             regression = self.regression.of(batch.critic_inputs, batch.targets)
             count = len(batch.inputs)
@@ -55,7 +57,7 @@ class TrustRegionUpdate:
             for _ in range(self._settings.epochs):
                 regression.epoch(random_order(count, len(sizes), generator, batch.inputs.device), sizes)
             losses = regression.losses().tolist()
-        return UpdateReport(kl, 0.0, int(accepted), tuple(losses))
+        return UpdateReport(kl, 0.0, int(accepted), tuple(losses), nu)
 
     def state_dict(self) -> State:
         """What the critics' optimiser remembers."""

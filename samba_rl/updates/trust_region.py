@@ -21,7 +21,7 @@ class TrustRegionSettings:
 
     kl: float = 0.01
     """The mean divergence of the new policy from the old one is at most this."""
-    damping: float = 0.1
+    damping: float = 0.01
     """Added to the diagonal of the Fisher matrix: directions that hardly change the policy are not followed far."""
     cg_iterations: int = 10
     """Of the conjugate gradients that stand for the inverse of the Fisher matrix."""
@@ -39,7 +39,7 @@ class TrustRegionSettings:
                 raise UserError(f"trust_region.{name} = {getattr(self, name)}; it must be {must}")
 
         check("kl", 0 < self.kl < math.inf, "positive; 0.01 is usual")
-        check("damping", 0 <= self.damping < math.inf, "at least zero; 0.1 is usual")
+        check("damping", 0 <= self.damping < math.inf, "at least zero; 0.01 is usual")
         check("cg_iterations", self.cg_iterations >= 1, "at least 1; 10 is usual")
         check("backtracks", self.backtracks >= 0, "at least zero; 10 is usual")
         check("shrink", 0 < self.shrink < 1, "between zero and one; 0.8 is usual")

@@ -7,7 +7,7 @@ from typing import get_args
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from samba_rl.policies import GaussianPolicy
@@ -138,6 +138,7 @@ def test_a_gradient_along_the_plane_that_is_rounding_alone_is_not_followed() -> 
     excess=st.sampled_from([-5.0, -0.1, -1e-3, 0.0, 1e-3, 0.1, 5.0, math.nan, math.inf]),
     n=st.integers(2, 40),
 )
+@example(kinds=("random", "rounding"), seed=64, kl=1e-4, excess=0.0, n=2)
 @settings(max_examples=200, deadline=None)
 def test_no_step_breaks_its_promises(kinds: tuple[str, str], seed: int, kl: float, excess: float, n: int) -> None:
     policy = a_policy(seed=seed)
@@ -159,7 +160,7 @@ def test_no_step_breaks_its_promises(kinds: tuple[str, str], seed: int, kl: floa
         better = -float(surrogate(wide, inputs, raw, one, old_log)) / max(float(one.square().mean().sqrt()), 1e-9)
         change = 7 * float(surrogate(wide, inputs, raw, two, old_log))
     assert report.kl == pytest.approx(float(moved)) and report.kl <= kl
-    slack = 1e-5 * 7 * float(two.abs().max())
+    slack = 1e-5 * 7 * float(constraint.abs().max())  # not that of `two`: differences in the last digits count as none
     if kinds[0] in ("random", "outlier"):
         assert report.improvement == pytest.approx(better, rel=1e-3, abs=1e-5)
     if report.case == "recovery":
@@ -183,8 +184,8 @@ def test_recovery_heads_for_the_constraint_alone() -> None:
     one, other = a_policy(), a_policy()
     inputs, raw, advantage = steps(one)
     constraint = raw[:, 0] + inputs[:, 0]
-    plain = TrustRegion(one, TrustRegionSettings())(inputs, raw, constraint)
-    report = Projection(other, TrustRegionSettings())(inputs, raw, advantage, constraint, 1e3, 3.0)
+    plain = TrustRegion(one, TrustRegionSettings(damping=0.1))(inputs, raw, constraint)
+    report = Projection(other, TrustRegionSettings(damping=0.1))(inputs, raw, advantage, constraint, 1e3, 3.0)
     assert report.case == "recovery" and report.accepted and report.kl == pytest.approx(plain.kl, rel=1e-3)
     assert torch.allclose(flat(one), flat(other), atol=1e-5)
 
@@ -207,7 +208,7 @@ def bandit(
     policy = simple_policy(std=0.4)
     with torch.no_grad():
         last_layer(policy).bias.fill_(start)
-    update = Projection(policy, TrustRegionSettings(kl=0.02))
+    update = Projection(policy, TrustRegionSettings(kl=0.02, damping=0.1))
     generator, seen, reports = seeded(0), torch.zeros(1000, 1), []
     for _ in range(iterations):
         raw = policy.raw(policy(seen, generator))

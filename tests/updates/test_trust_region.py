@@ -193,7 +193,7 @@ def test_a_small_step_follows_the_natural_gradient() -> None:
     damped = fisher + 0.1 * torch.eye(len(fisher), dtype=torch.float64)
     gradient = policy_gradients(policy, inputs, raw, standardised(advantage)[None])[0].double()
     direction = torch.linalg.solve(damped, gradient)
-    report = TrustRegion(policy, TrustRegionSettings(kl=1e-5, cg_iterations=40))(inputs, raw, advantage)
+    report = TrustRegion(policy, TrustRegionSettings(kl=1e-5, damping=0.1, cg_iterations=40))(inputs, raw, advantage)
     expected = -math.sqrt(2e-5 / float(direction @ damped @ direction)) * direction
     assert report.accepted and report.backtracks == 0
     moved = flat(policy) - before

@@ -1,0 +1,14 @@
+"""Property tests draw the same cases every time, so that a test turns red by what was changed and not by chance.
+
+To look for cases that nobody has met yet: HYPOTHESIS_PROFILE=explore make test
+"""
+
+from __future__ import annotations
+
+import os
+
+from hypothesis import settings
+
+settings.register_profile("same", derandomize=True)
+settings.register_profile("explore", derandomize=False)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
