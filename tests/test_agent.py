@@ -263,6 +263,7 @@ def test_a_projection_reports_the_multiplier_that_its_step_found() -> None:
             settings,
             constraint=replace(settings.constraint, limit=limit),
             multiplier=replace(settings.multiplier, cap=7.0, initial=3.0),
+            trust_region=replace(settings.trust_region, kl=1e-6),
         )
         events: list[Event] = []
         agent = Agent(Line(), settings, seed=1, log=events.append)
