@@ -60,6 +60,7 @@ bench: $(BENCH_STAMP)
 	$(BIN)/python benchmarks/systems.py
 	$(BIN)/python benchmarks/gp.py
 	$(BIN)/python benchmarks/train.py
+	$(BIN)/python benchmarks/model_free.py speed
 	$(BIN)/python benchmarks/durability.py
 
 docs: $(DOCS_STAMP)

@@ -4,26 +4,26 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import final
 
 import torch
 from torch import Generator
 
-from samba_rl.constraints import Constraint, Multiplier, make_constraints
+from samba_rl.constraints import Constraint
 from samba_rl.control import Control, ControlReport
-from samba_rl.data import DataSet, Schema
+from samba_rl.data import DataSet
 from samba_rl.feasibility import Feasibility, Safest
 from samba_rl.learners import Settings
+from samba_rl.learning import AnyAgent, Foresight
 from samba_rl.models.gp import GPDynamics
 from samba_rl.objectives import OBJECTIVES
 from samba_rl.plain import from_plain, to_plain
 from samba_rl.policies import GaussianPolicy, PolicySettings
-from samba_rl.reports import Clock, Event, ImprovementReport, Log, Notice, TrialReport
+from samba_rl.reports import ImprovementReport, Log, Notice
 from samba_rl.sources import ModelSource, ZetaName
 from samba_rl.tasks.task import Task
-from samba_rl.types import Fault, Policy, State, Traces, Transitions, UserError
+from samba_rl.types import Policy, State, Traces, UserError
 from samba_rl.updates.batch import UpdateReport
 
 
@@ -45,24 +45,14 @@ class _Improvement:
 
 
 @final
-class Agent:
-    """Learns a policy: `tell` it real traces, `ask` it for the policy of the next trial.
-
-    `train` is this loop around a system that a program can run; a rig in a laboratory calls the same two.
-    """
+class Agent(AnyAgent):
+    """Learns a policy on what a model imagines, or on its own real trials."""
 
     def __init__(self, task: Task, settings: Settings, *, seed: int = 0, device: str = "cpu", log: Log | None = None):
-        self.task, self.settings = task, settings
-        self.data = DataSet.empty(schema_of(task))
+        if settings.traces == "latent":
+            raise UserError("a learner that plans on a latent model is another agent: make_agent(task, settings)")
+        super().__init__(task, settings, seed, device, log)
         self.model = GPDynamics(task, settings.model, device)
-        self.constraints = make_constraints((settings.constraint, *settings.more_constraints), task.constraints)
-        self.multipliers = tuple(Multiplier(settings.multiplier, c.limit) for c in self.constraints)
-        self.clock = Clock()
-        self.real_samples, self.iteration = 0, -1
-        self.learning_TC, self.learning_TV = 0.0, 0
-        self._device = torch.device(device)
-        self._generator = Generator(self._device).manual_seed(seed)
-        self._log: Log = log or _ignore
         self._policy: GaussianPolicy | None = None
         self._feasibility = Feasibility(
             self.constraints,
@@ -99,36 +89,26 @@ class Agent:
         self._improvement, self._told, self._asked = None, None, True
         return self.policy
 
-    def tell(self, traces: Traces, faults: Sequence[Fault] = ()) -> None:
-        """Take in the traces of a real trial, with what broke episodes off, and fit the model to all there are."""
-        for fault in faults:
-            self._log(Notice(f"{fault.text}; the episode is kept up to there"))
-        traces = traces.begun()
-        if not traces.steps:
-            return
-        # First, because it refuses what is not sound; then nothing has been counted yet.
-        self.data = self.data.append(traces)
-        self._improvement = None
-        self.iteration += 1
-        self.real_samples += traces.steps
-        self.learning_TC += float(traces.safety.sum())
-        self.learning_TV += int(traces.violation.any(-1).sum())
-        surprise = self.model.surprise(traces.transitions()) if len(self.model) else math.nan
-        self._told = traces.to(self._device) if self._asked and self.settings.traces == "real" else None
-        self._fit()
-        self._log(self._trial_report(traces, surprise, len({fault.episode for fault in faults})))
-
-    def tell_earlier(self, transitions: Transitions) -> None:
-        """Take in real transitions that were there before the run; they do not count as its samples."""
-        self.data = self.data.append(transitions)
-        self._fit()
-
-    def _fit(self) -> None:
+    def _learn(self, traces: Traces | None) -> Foresight:
+        surprise = math.nan
+        if traces is not None:
+            self._improvement = None
+            surprise = self.model.surprise(traces.transitions()) if len(self.model) else math.nan
+            self._told = traces.to(self._device) if self._asked and self.settings.traces == "real" else None
         if self.settings.traces == "model":
             self._fit_model()
         if self._policy is None:
             self._cost_scale = max(float(self.data.transitions.cost.mean()), 1e-6)
             self._start_afresh()
+        report, latest = self.model.report, self._latest
+        if report is None:
+            return Foresight(surprise=surprise)
+        expected = (math.nan, math.nan) if latest is None else (latest.model_return, latest.model_safety)
+        return Foresight(*expected, surprise, report.z_std, report.coverage95)
+
+    def model_state(self) -> State:
+        """What the model must remember, beside the data, to be made again."""
+        return self.model.state_dict()
 
     def _fit_model(self) -> None:
         try:
@@ -164,16 +144,12 @@ class Agent:
             trust_region=settings.trust_region,
         )
 
-    def _cpu_generator(self) -> Generator:
-        seed = torch.randint(2**62, (1,), generator=self._generator, device=self._device)
-        return Generator().manual_seed(int(seed))
-
     # Improving the policy -------------------------------------------------------------------------------------------
 
     def _begin(self, last: bool) -> _Improvement:
         """What there is to do after a trial, or after the last one."""
         settings, imagination = self.settings, self.settings.imagination
-        progress = 1.0 if last else min(1.0, self.real_samples / settings.real_samples)
+        progress = 1.0 if last else self._progress()
         self._control.update.std_floor = settings.policy.floor_at(progress)
         self._check_feasibility(last=False)
         controls = imagination.last_iterations if last else imagination.iterations
@@ -302,12 +278,8 @@ class Agent:
     def state_dict(self) -> State:
         """Everything but the data; at a report it is whole, so that an agent that gets it goes on to the same end."""
         return {
-            "iteration": self.iteration,
-            "real_samples": self.real_samples,
-            "learning_TC": self.learning_TC,
-            "learning_TV": self.learning_TV,
+            **self._counts(),
             "cost_scale": self._cost_scale,
-            "clock": self.clock.state_dict(),
             "latest": to_plain(self._latest),
             "multipliers": [multiplier.state_dict() for multiplier in self.multipliers],
             "model": self.model.state_dict(),
@@ -316,7 +288,6 @@ class Agent:
             "improvement": None if self._improvement is None else vars(self._improvement),
             "asked": self._asked,
             "told": None if self._told is None else {n: v for n, v in vars(self._told).items() if v is not None},
-            "generator": self._generator.get_state(),
         }
 
     def load_state_dict(self, state: State, data: DataSet) -> None:
@@ -334,34 +305,11 @@ class Agent:
         self._asked = bool(state["asked"])
         self._told = None if state["told"] is None else Traces(**state["told"]).to(self._device)
         self._latest = from_plain(ImprovementReport | None, state["latest"], "the latest report")
-        self.iteration, self.real_samples = int(state["iteration"]), int(state["real_samples"])
-        self.learning_TC, self.learning_TV = float(state["learning_TC"]), int(state["learning_TV"])
         self._cost_scale = float(state["cost_scale"])
-        self.clock.load_state_dict(state["clock"])
-        # Last, because what was made above has drawn from it.
-        self._generator.set_state(state["generator"])
+        # Last, because what was made above has drawn random numbers.
+        self._load_counts(state)
 
     # Reports --------------------------------------------------------------------------------------------------------
-
-    def _trial_report(self, traces: Traces, surprise: float, broken: int) -> TrialReport:
-        report, latest = self.model.report, self._latest
-        return TrialReport(
-            iteration=self.iteration,
-            real_samples=self.real_samples,
-            episodes=len(traces.returns),
-            return_mean=float(traces.returns.mean()),
-            safety_cost=float(traces.safety_costs.sum(-1).mean()),
-            violations=int(traces.violation.any(-1).sum()),
-            learning_TC=self.learning_TC,
-            learning_TV=self.learning_TV,
-            predicted_return=math.nan if latest is None or report is None else latest.model_return,
-            predicted_safety=math.nan if latest is None or report is None else latest.model_safety,
-            surprise=surprise,
-            z_std=() if report is None else report.z_std,
-            coverage95=() if report is None else report.coverage95,
-            seconds=self.clock.seconds,
-            broken=broken,
-        )
 
     def _improvement_report(
         self, improvement: _Improvement, traces: Traces, values: tuple[float, ...], report: ControlReport
@@ -393,12 +341,3 @@ STRANDED = 1e-4
 _OTHERWISE = "another machine, or another number of threads. The run goes on, but not bit for bit as it would have"
 JUDGED_TRAJECTORIES = 600
 """Imagined to judge each of them."""
-
-
-def schema_of(task: Task) -> Schema:
-    """The columns of a data set of the task."""
-    return Schema(tuple(q.name for q in task.states), tuple(q.name for q in task.actions), task.constraints)
-
-
-def _ignore(_: Event) -> None:
-    """Nobody wants to know."""

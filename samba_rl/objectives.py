@@ -9,7 +9,7 @@ from torch import Tensor
 
 from samba_rl.types import Traces, UserError
 
-ObjectiveName = Literal["cost", "information"]
+ObjectiveName = Literal["cost", "information", "safety"]
 Objective = Callable[[Traces], Tensor]
 
 
@@ -25,4 +25,9 @@ def information(traces: Traces) -> Tensor:
     return -traces.zeta
 
 
-OBJECTIVES: dict[ObjectiveName, Objective] = {"cost": cost, "information": information}
+def safety(traces: Traces) -> Tensor:
+    """What the steps cost in safety, all constraints together."""
+    return traces.safety.sum(-1)
+
+
+OBJECTIVES: dict[ObjectiveName, Objective] = {"cost": cost, "information": information, "safety": safety}

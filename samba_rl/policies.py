@@ -189,3 +189,8 @@ def orthogonal(rows: int, columns: int, generator: Generator) -> Tensor:
     q, r = torch.linalg.qr(tall)
     q = q * r.diagonal().sign()
     return q if rows >= columns else q.T
+
+
+def tanh_(x: Tensor) -> Tensor:
+    """tanh(x) in place, on a CPU as 2 σ(2 x) - 1: PyTorch's sigmoid takes a sixth of the time of its tanh there."""
+    return x.mul_(2).sigmoid_().mul_(2).sub_(1) if x.device.type == "cpu" else x.tanh_()

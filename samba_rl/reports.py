@@ -77,13 +77,32 @@ class ImprovementReport:
 
 
 @dataclass(frozen=True)
+class LatentReport:
+    """How a latent model is coming on."""
+
+    iteration: int
+    """The trial that it followed."""
+    update: int
+    """Gradient steps since that trial,"""
+    updates: int
+    """and how many there will be."""
+    loss: float
+    """The negative evidence bound of the last batch and its parts, in nats a step."""
+    observation: float
+    cost: float
+    safety: float
+    kl: float
+    seconds: float
+
+
+@dataclass(frozen=True)
 class Notice:
     """Something that the user should know."""
 
     text: str
 
 
-Event = TrialReport | ImprovementReport | Notice
+Event = TrialReport | ImprovementReport | LatentReport | Notice
 Log = Callable[[Event], None]
 
 

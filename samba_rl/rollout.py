@@ -6,7 +6,7 @@ import torch
 from torch import Generator
 
 from samba_rl.tasks.task import World, no_costs_yet, remember_cost
-from samba_rl.types import Policy, Traces, UserError
+from samba_rl.types import Policy, Remembering, Traces, UserError
 
 
 @torch.no_grad()
@@ -16,6 +16,8 @@ def rollout(world: World, policy: Policy, n: int, horizon: int | None = None, *,
     steps = task.horizon if horizon is None else horizon
     if n < 1 or steps < 1:
         raise UserError(f"rollout: {n} episodes of {steps} steps; both must be at least 1")
+    look = policy.camera if isinstance(policy, Remembering) else None
+    acting = policy.begin(n) if isinstance(policy, Remembering) else policy
     x = world.reset(n, generator)
     recent = no_costs_yet(task, x)
     active = torch.ones(n, dtype=torch.bool, device=x.device)
@@ -23,7 +25,7 @@ def rollout(world: World, policy: Policy, n: int, horizon: int | None = None, *,
     states, rows, zetas = [x], [], []
     for t in range(steps):
         observation = task.observe(x)
-        wanted = policy(observation, generator)
+        wanted = acting(observation if look is None else look(x), generator)
         u = task.admit(wanted, n)
         step = world.step(x, u, active)
         if step.failed is not None:

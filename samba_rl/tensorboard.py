@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, final
 
-from samba_rl.reports import Event, ImprovementReport, TrialReport
+from samba_rl.reports import Event, ImprovementReport, LatentReport, TrialReport
 from samba_rl.types import UserError
 
 
@@ -52,6 +52,9 @@ class TensorBoardLog:
         elif isinstance(event, ImprovementReport):
             self._controls += 1
             scalars, step = _of_improvement(event), self._controls
+        elif isinstance(event, LatentReport):
+            self._controls += 1
+            scalars, step = _of_latent(event), self._controls
         else:
             self._writer.add_text("notices", event.text, self._controls)
             return
@@ -78,6 +81,14 @@ def _of_trial(event: TrialReport) -> Iterator[tuple[str, float]]:
     for i, (z_std, coverage) in enumerate(zip(event.z_std, event.coverage95, strict=True)):
         yield f"model/z_std/{i}", z_std
         yield f"model/coverage95/{i}", coverage
+
+
+def _of_latent(event: LatentReport) -> Iterator[tuple[str, float]]:
+    yield "latent/loss", event.loss
+    yield "latent/observation", event.observation
+    yield "latent/cost", event.cost
+    yield "latent/safety", event.safety
+    yield "latent/kl", event.kl
 
 
 def _of_improvement(event: ImprovementReport) -> Iterator[tuple[str, float]]:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from torch import Generator
 
-from samba_rl.agent import Agent
-from samba_rl.policies import GaussianPolicy
+from samba_rl.learning import AnyAgent, Learned
 from samba_rl.sources import first_policy
 from samba_rl.trials import Trials
 from samba_rl.types import Policy
 
 
-def train(agent: Agent, trials: Trials, generator: Generator) -> GaussianPolicy:
+def train(agent: AnyAgent, trials: Trials, generator: Generator) -> Learned:
     """Algorithm 1: spend the agent's budget of real samples, and give the policy that it ends with.
 
     An agent that has learned before goes on where it was.

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
 if TYPE_CHECKING:
     import torch
@@ -46,6 +46,18 @@ class Policy(Protocol):
 
     def __call__(self, observation: Tensor, generator: Generator) -> Tensor:
         """Actions [B, nu] for observations [B, no]; randomness comes from the generator alone."""
+        ...
+
+
+@runtime_checkable
+class Remembering(Protocol):
+    """A policy that remembers what it has seen of an episode."""
+
+    camera: Callable[[Tensor], Tensor] | None
+    """What it sees of states [B, nx] in place of the observation, if it sees something else."""
+
+    def begin(self, n: int) -> Policy:
+        """The policy for n episodes that begin now, to be asked at every step of theirs."""
         ...
 
 

@@ -10,11 +10,13 @@ import torch
 from torch import Generator, Tensor
 
 from samba_rl.advantages import AdvantageSettings
-from samba_rl.agent import Agent
 from samba_rl.learners import LEARNERS, FirstSettings, ImaginationSettings, Learner, Settings, make_settings
+from samba_rl.learning import AnyAgent, Learned
 from samba_rl.models.gp import GPSettings
+from samba_rl.models.latent import LatentSettings
 from samba_rl.models.likelihood import FitSettings
-from samba_rl.policies import GaussianPolicy, PolicySettings
+from samba_rl.planner import PlannerSettings
+from samba_rl.policies import PolicySettings
 from samba_rl.tasks.task import EquationsWorld, Quantity, Task, World
 from samba_rl.train import train
 from samba_rl.trials import Trials
@@ -82,7 +84,7 @@ class Line(Task):
         return picture
 
 
-def spend(agent: Agent, world: World | None = None, seed: int = 0) -> GaussianPolicy:
+def spend(agent: AnyAgent, world: World | None = None, seed: int = 0) -> Learned:
     """Train the agent on its system, or on another world."""
     trials = Trials(agent.task.world() if world is None else world, agent.settings.real)
     return train(agent, trials, Generator().manual_seed(seed))
@@ -96,6 +98,18 @@ def make_line() -> Line:
 def quick_settings(learner: str | Learner = "samba") -> Settings:
     """Enough to learn the line, in a second or two."""
     row = LEARNERS[learner] if isinstance(learner, str) else learner
+    if row.traces == "latent":
+        return replace(
+            make_settings("line", learner),
+            real_samples=400,
+            episodes=4,
+            first=FirstSettings(samples=100, how="uniform"),
+            latent=LatentSettings(
+                deterministic=24, stochastic=4, hidden=24, updates=40, first_updates=100, batch=20, rate=5e-3,
+                safety_weight=1.5 if "safety" in row.objectives else 0.0,
+            ),
+            planner=PlannerSettings(candidates=60, elites=8, iterations=4, horizon=5),
+        )  # fmt: skip
     if row.traces == "real":
         return replace(
             make_settings("line", learner),

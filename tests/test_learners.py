@@ -35,11 +35,15 @@ def test_every_learner_has_settings_on_every_system_with_every_preset(learner: s
     assert dataclasses.replace(settings) == settings  # whatever is checked is checked again
     assert settings.first.samples < settings.real_samples and settings.more_constraints == ()
     # Rows differ in what they rule and in nothing else, beside where their traces come from.
-    first = make_settings(task, "samba" if settings.traces == "model" else "ppo", preset)
+    firsts = {"model": "samba", "real": "ppo", "latent": "planet"}
+    first = make_settings(task, firsts[settings.traces], preset)
     constraint = dataclasses.replace(settings.constraint, kind=first.constraint.kind)
     ruled: dict[str, Any] = {"zeta": first.zeta, "rule": first.rule, "constraint": constraint}
+    if settings.traces == "latent":
+        ruled["latent"] = dataclasses.replace(settings.latent, safety_weight=0.0)
     assert dataclasses.replace(settings, **ruled) == first
-    assert (settings.traces, settings.rule) == (LEARNERS[learner].traces, LEARNERS[learner].update)
+    assert settings.traces == LEARNERS[learner].traces
+    assert LEARNERS[learner].update == ("none" if settings.traces == "latent" else settings.rule)
 
 
 @pytest.mark.parametrize("preset", PRESETS)
@@ -54,6 +58,8 @@ def test_every_learner_has_settings_on_every_system_with_every_preset(learner: s
         ("trpo", "none", "none", ("cost",)),
         ("strpo", "none", "expectation", ("cost",)),
         ("cpo", "none", "expectation", ("cost",)),
+        ("planet", "none", "none", ("cost",)),
+        ("planet-rs", "none", "none", ("cost", "safety")),
     ],
 )
 def test_a_row_rules_what_is_sought_and_what_is_limited(
@@ -66,7 +72,7 @@ def test_a_row_rules_what_is_sought_and_what_is_limited(
 
 def test_the_usual_learner_is_samba_and_the_usual_preset_the_default() -> None:
     assert make_settings(PENDULUM) == make_settings(PENDULUM, "samba", "default")
-    rows = ["samba", "sppilco", "ppilco", "ppo", "sppo", "trpo", "strpo", "cpo"]
+    rows = ["samba", "sppilco", "ppilco", "ppo", "sppo", "trpo", "strpo", "cpo", "planet", "planet-rs"]
     assert list(LEARNERS) == rows and find_learner("samba") is LEARNERS["samba"]
 
 
@@ -92,7 +98,8 @@ def test_a_row_of_ones_own_serves_as_well(row: Learner, zeta: str, kind: str) ->
         (
             "dreamer",
             "default",
-            "no learner is called 'dreamer'; there are: cpo, ppilco, ppo, samba, sppilco, sppo, strpo, trpo",
+            "no learner is called 'dreamer'; there are: cpo, planet, planet-rs, ppilco, ppo, samba, sppilco, sppo, "
+            "strpo, trpo",
         ),
         ("samba", "papper", "no preset is called 'papper'; did you mean 'paper'?"),
         ("samba", "xyz", "no preset is called 'xyz'; there are: default, paper, smoke"),

@@ -17,6 +17,7 @@ from samba_rl.agent import Agent
 from samba_rl.constraints import ConstraintSettings, CVaR, MultiplierSettings
 from samba_rl.control import Control, ControlReport
 from samba_rl.learners import FirstSettings, ImaginationSettings, Settings, make_settings
+from samba_rl.learning import Learned
 from samba_rl.models.gp import GPDynamics
 from samba_rl.models.world import ModelWorld
 from samba_rl.policies import GaussianPolicy, PolicySettings, UniformPolicy
@@ -73,7 +74,7 @@ def same(a: Transitions, b: Transitions) -> bool:
     return all(torch.equal(getattr(a, f.name), getattr(b, f.name)) for f in fields(Transitions))
 
 
-def same_policy(a: GaussianPolicy, b: GaussianPolicy) -> bool:
+def same_policy(a: Learned, b: Learned) -> bool:
     mine, other = a.state_dict(), b.state_dict()
     return all(torch.equal(mine[name], other[name]) for name in mine)
 
@@ -222,7 +223,7 @@ def test_episodes_that_end_early_do_not_lead_to_overspending(seed: int, monkeypa
 
 
 def test_the_seed_decides_on_the_policy_and_the_data() -> None:
-    def once(seed: int) -> tuple[GaussianPolicy, Agent]:
+    def once(seed: int) -> tuple[Learned, Agent]:
         agent, _ = agent_of(settings=QUICK, seed=seed)
         return spend(agent, seed=seed), agent
 

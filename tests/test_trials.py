@@ -158,7 +158,7 @@ def test_one_of_several_episodes_fails_and_the_others_go_on() -> None:
 
 
 def _schema(task: Line) -> Any:
-    from samba_rl.agent import schema_of
+    from samba_rl.learning import schema_of
 
     return schema_of(task)
 

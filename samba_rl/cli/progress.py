@@ -12,7 +12,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 
 from samba_rl.constraints import make_constraints
-from samba_rl.reports import ImprovementReport, Notice, TrialReport
+from samba_rl.reports import ImprovementReport, LatentReport, Notice, TrialReport
 from samba_rl.types import printable
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ class Progress:
         self._constraints = make_constraints((settings.constraint, *settings.more_constraints), task.constraints)
         self._trial: TrialReport | None = None
         self._latest: ImprovementReport | None = None
+        self._learned: LatentReport | None = None
         self._phase = "first real trials"
         self._controls = 0
         self._times: deque[tuple[int, float]] = deque([(0, 0.0)], maxlen=RECENT)
@@ -72,10 +73,21 @@ class Progress:
             if not isinstance(event, Notice):
                 self._take(event)
 
-    def _take(self, event: TrialReport | ImprovementReport) -> None:
+    def _take(self, event: TrialReport | ImprovementReport | LatentReport) -> None:
         if isinstance(event, TrialReport):
             self._trial = event
             self._phase = "improving the policy" + self._of_model(" on the model")
+            if self._settings.traces == "latent":
+                self._phase = "learning the model"
+            return
+        if isinstance(event, LatentReport):
+            self._learned = event
+            done = self._updates_before() + event.update
+            self._times.append((done, event.seconds))
+            self._controls = done
+            self._phase = f"learning the model, {event.update} of {event.updates}"
+            if event.update == event.updates:
+                self._phase = "real trial" if self._trials_left() else "done"
             return
         self._latest = event
         self._controls += 1
@@ -84,6 +96,12 @@ class Progress:
         if event.control == event.controls:
             more = "real trial" + self._of_model(", and fitting the model")
             self._phase = more if self._trials_left() else "choosing the policy"
+
+    def _updates_before(self) -> int:
+        """Gradient steps of a latent model before those of this trial."""
+        latent, trial = self._settings.latent, self._trial
+        trials = 0 if trial is None else trial.iteration
+        return latent.first_updates + (trials - 1) * latent.updates if trials else 0
 
     # Time -----------------------------------------------------------------------------------------------------------
 
@@ -99,6 +117,11 @@ class Progress:
             return math.nan
         imagination, latest = self._settings.imagination, self._latest
         trials = self._trials_left()
+        if self._learned is not None:
+            left = (trials + 1) * self._settings.latent.updates
+            if self._trial is not None and self._learned.iteration == self._trial.iteration:
+                left -= self._learned.update
+            return max(left, 0) * (now - begin) / (self._controls - count)
         left = trials * imagination.iterations + imagination.last_iterations
         if latest is not None and self._trial is not None and latest.iteration == self._trial.iteration:
             # Those of this trial that are done already; the trial itself is not among those to come.
@@ -106,7 +129,7 @@ class Progress:
         return max(left, 0) * (now - begin) / (self._controls - count)
 
     def _time(self) -> str:
-        seconds = max(event.seconds for event in (self._trial, self._latest) if event is not None)
+        seconds = max(event.seconds for event in (self._trial, self._latest, self._learned) if event is not None)
         left = self._seconds_left()
         return duration(seconds) + ("" if math.isnan(left) else f", about {duration(left)} left")
 
@@ -117,7 +140,8 @@ class Progress:
         parts = [
             f"trial {trial.iteration}",
             f"{trial.real_samples}/{self._settings.real_samples} real samples",
-            f"return {number(trial.return_mean)}" + self._of_model(f" (model {number(trial.predicted_return)})"),
+            f"return {number(trial.return_mean)}"
+            + ("" if self._settings.traces == "real" else f" (model {number(trial.predicted_return)})"),
             f"TV {trial.learning_TV}",
             f"TC {trial.learning_TC:.2f}",
         ]
@@ -125,6 +149,8 @@ class Progress:
             parts += [f"{short} {self._value(i)}" for i, short in enumerate(self._short_names())]
             parts += [self._of_model(f"λ_π {self._latest.lambda_pi:.2f}")]
             parts += [f"λ_{short} {self._latest.multipliers[i]:.3g}" for i, short in enumerate(self._short_names())]
+        if self._learned is not None:
+            parts += [f"loss {self._learned.loss:.3g} nats"]
         parts += [self._of_model(self._calibration(trial)), self._time()]
         return "  ".join(filter(None, parts))
 
@@ -141,7 +167,8 @@ class Progress:
             samples.add_row(f"{trial.real_samples} of {settings.real_samples}", bar)
             table.add_row("trial (iteration)", f"{trial.iteration}, about {self._trials_left()} to come")
             table.add_row("real samples", samples)
-            expected = self._of_model(f", the model expected {number(trial.predicted_return)}")
+            foreseen = f", the model expected {number(trial.predicted_return)}"
+            expected = "" if self._settings.traces == "real" else foreseen
             table.add_row("return of the last trial", f"{number(trial.return_mean)}{expected}")
             table.add_row("unsafe steps (TV), safety cost (TC)", f"{trial.learning_TV}, {trial.learning_TC:.2f} so far")
             if self._settings.traces == "model":
@@ -152,6 +179,10 @@ class Progress:
             if self._settings.traces == "model":
                 table.add_row("λ_π, the weight of the cost", f"{latest.lambda_pi:.2f}")
                 table.add_row("return on the model", number(latest.model_return))
+        if self._learned is not None:
+            one = self._learned
+            parts = f"observation {one.observation:.3g}, cost {one.cost:.3g}, safety {one.safety:.3g}, KL {one.kl:.3g}"
+            table.add_row("loss of the model [nats a step]", f"{one.loss:.3g} ({parts})")
         if trial is not None:
             table.add_row("time", self._time())
         return table

@@ -76,7 +76,6 @@ def render(
     import torch
 
     from samba_rl.figures import film as films
-    from samba_rl.policies import MeanPolicy
     from samba_rl.rollout import rollout
 
     if film.suffix.lower() not in (".mp4", ".gif"):
@@ -84,7 +83,7 @@ def render(
     if episodes < 1:
         raise UserError(f"--episodes {episodes}: at least 1 is needed")
     loaded = _load(run, task)
-    policy: Policy = loaded.policy if stochastic else MeanPolicy(loaded.policy)
+    policy: Policy = loaded.policy if stochastic else loaded.still_policy
     console = Console()
     world = loaded.task.world(0)
     try:

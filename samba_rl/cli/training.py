@@ -21,6 +21,7 @@ from samba_rl.cli.results import evaluation_table
 from samba_rl.cli.stopping import polite_stop
 from samba_rl.constraints import ConstraintSettings
 from samba_rl.learners import LEARNERS, Settings, make_settings
+from samba_rl.policies import GaussianPolicy
 from samba_rl.runs import Run, earlier_events, run_in
 from samba_rl.runs import resume as go_on
 from samba_rl.runs import train as learn
@@ -37,17 +38,21 @@ PROG = "samba-rl train"
 DESCRIPTION = """Learn a policy on a system: real trials, a model of them, a policy improved on what the model imagines.
 
 Every setting is a flag; the defaults below are those of the system, the learner and the preset that you name. Further
-limits are numbered: --more-constraints.0.kind chance --more-constraints.0.limit 0.1
+limits are numbered: --more-constraints.0.kind chance --more-constraints.0.limit 0.1. For planet and planet-rs
+--model.X is --latent.X, as in --model.observation pixels.
 """
+PLACES = {"model": "a GP model", "real": "real trials", "latent": "a latent model"}
 LEARNERS_IN_WORDS = "; ".join(
-    f"{name}: minimises {' and '.join(row.objectives)} on {'a model' if row.traces == 'model' else 'real trials'}, "
-    f"limit {row.constraint}, update {row.update}"
+    f"{name}: minimises {' and '.join(row.objectives)} on {PLACES[row.traces]}, "
+    + ("by planning" if row.update == "none" else f"limit {row.constraint}, update {row.update}")
     for name, row in LEARNERS.items()
 )
 INTERRUPTED, PAUSED = 130, 3
 """Exit codes of a run that did not come to its end: the user stopped it, the system failed."""
 EVALUATION_STEPS = {True: 10_000, False: 3_000}
 """By whether the system's equations are known: a simulator is slow."""
+PLANNED_STEPS = 3_000
+"""Of a policy that plans."""
 
 
 @dataclass(frozen=True)
@@ -113,6 +118,9 @@ def _peek(arguments: list[str]) -> tuple[str, str, str]:
 
 def _parse(arguments: list[str], task: Task | None, learner: str, preset: str) -> Options:
     settings = make_settings("" if task is None else task.name, learner, preset)
+    if settings.traces == "latent":
+        # --model is the learner's model, whatever kind that is.
+        arguments = [re.sub(r"^--model\.", "--latent.", argument) for argument in arguments]
     settings = replace(settings, more_constraints=_more_constraints(arguments))
     default = Options(tyro.MISSING, settings, learner, preset)
     with one_line(PROG):
@@ -315,6 +323,13 @@ def _summary_table(title: str, run: Run) -> Table:
 
 def _evaluate(console: Console, run: Run, out: Path, workers: int | None) -> None:
     steps = EVALUATION_STEPS[run.task.known_dynamics]
+    if not isinstance(run.policy, GaussianPolicy):
+        # A planner has no noise of its own, and takes its time.
+        with console.status(f"Evaluating: {PLANNED_STEPS:,} steps"):
+            planned = run.evaluate(PLANNED_STEPS, deterministic=True, workers=workers)
+        write_json(out / EVALUATION, {"with_noise": planned.to_json(), "without_noise": planned.to_json()})
+        console.print(evaluation_table("On the real system, apart from learning", planned))
+        return
     with console.status(f"Evaluating: twice {steps:,} steps"):
         with_noise, without = (run.evaluate(steps, deterministic=plain, workers=workers) for plain in (False, True))
     write_json(out / EVALUATION, {"with_noise": with_noise.to_json(), "without_noise": without.to_json()})

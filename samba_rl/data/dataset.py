@@ -20,16 +20,23 @@ class _Store:
         self.schema = schema
         self.used = 0
         self.numbers: set[int] = set()
+        self.free = 0
+        """The number after the highest one."""
         self.rows = room(schema, 0)
 
     def add(self, steps: Transitions) -> None:
         """Write steps behind those that are there; the room doubles when it is full, so a row moves rarely."""
+        if not len(steps):
+            return
         end = self.used + len(steps)
         if end > len(self.rows):
             old, self.rows = self.rows, room(self.schema, max(end, 2 * len(self.rows)))
             self._write(0, self.used, old)
         self._write(self.used, end, steps)
         self.used = end
+        # Kept, not looked for: a run of a million steps may append tens of thousands of times.
+        free = int(steps.episode.max()) + 1
+        self.free = max(self.free, free) if self.numbers else free
         self.numbers.update(steps.episode.tolist())
 
     def _write(self, start: int, end: int, steps: Transitions) -> None:
@@ -76,15 +83,13 @@ class DataSet:
             store = _Store(self.schema)
             store.add(self.transitions)
         if isinstance(steps, Traces):
-            steps = steps.transitions(first_episode=max(store.numbers, default=-1) + 1)
+            steps = steps.transitions(first_episode=store.free)
         steps = fitted(self.schema, steps)
         check_finite(self.schema, steps)
         numbers = check_episodes(self.schema, steps)
         for number in numbers:
             if number in store.numbers:
-                raise UserError(
-                    f"episode {number} is in the data set already; number new ones from {max(store.numbers) + 1}"
-                )
+                raise UserError(f"episode {number} is in the data set already; number new ones from {store.free}")
         store.add(steps)
         return DataSet(self.schema, self.episodes + len(numbers), store.used, store)
 

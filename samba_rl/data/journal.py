@@ -69,6 +69,8 @@ class Record:
 
 @dataclass(frozen=True)
 class _Place:
+    number: int
+    """Of the record in the file, from 0."""
     trial: int
     part: int
     start: int
@@ -191,7 +193,7 @@ class Journal:
             flush(self._file)
         except OSError as error:
             raise disk_error(self.path, error) from error
-        place = _Place(record.trial, record.part, start, len(packed), digest)
+        place = _Place(len(self._places), record.trial, record.part, start, len(packed), digest)
         self._places[place.trial, place.part] = place
         self._last, self._end = digest, start + len(packed)
 
@@ -211,7 +213,7 @@ class Journal:
                 packed = file.read(place.length)
         except OSError as error:
             raise disk_error(self.path, error, reading=True) from error
-        return _decoded(self.path, list(self._places.values()).index(place), packed)
+        return _decoded(self.path, place.number, packed)
 
 
 class _Found(NamedTuple):
@@ -241,7 +243,7 @@ def _scan(path: Path, known: int) -> _Found:
                     rest = file.read()
                     break
                 record = _decoded(path, len(places), packed)
-                places.append(_Place(record.trial, record.part, end + _HEAD.size, length, digest))
+                places.append(_Place(len(places), record.trial, record.part, end + _HEAD.size, length, digest))
                 end, last = end + _HEAD.size + length, digest
     except OSError as error:
         raise disk_error(path, error, reading=True) from error

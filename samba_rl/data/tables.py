@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,33 +12,69 @@ import torch
 from torch import Tensor
 
 from samba_rl.data.files import FilePath, needed, replacing
-from samba_rl.data.schema import DTYPES, Schema
+from samba_rl.data.schema import DTYPES, Column, Schema
 from samba_rl.types import Transitions, UserError
 
 _IN_WORDS = {torch.float64: "a number", torch.bool: "True or False", torch.int64: "a whole number"}
+AT_ONCE = 10_000
+"""Lines that are made into text together: as text they take many times their memory."""
 
 
 def write_csv(path: FilePath, schema: Schema, steps: Transitions) -> None:
     """Write the steps as CSV with a header line."""
     with replacing(path) as file:
-        file.write(_lines([schema.columns]) + _lines(_rows(schema, steps)))
+        file.write(_header(schema))
+        file.writelines(_lines(schema, steps))
 
 
 def append_csv(path: FilePath, schema: Schema, steps: Transitions, *, anew: bool = False) -> None:
     """Write the steps behind those that are there, or `anew`; the system flushes them to the disk when it likes."""
     with open(path, "wb" if anew else "ab") as file:
-        file.write((_lines([schema.columns]) if anew else b"") + _lines(_rows(schema, steps)))
+        file.write(_header(schema) if anew else b"")
+        file.writelines(_lines(schema, steps))
 
 
-def _rows(schema: Schema, steps: Transitions) -> Iterator[Sequence[Any]]:
-    return zip(*(column.of(steps).tolist() for column in schema._layout), strict=True)
-
-
-def _lines(rows: Iterable[Sequence[Any]]) -> bytes:
+def _header(schema: Schema) -> bytes:
     text = io.StringIO(newline="")
-    # The csv module writes floats by `repr`, the shortest text that gives the same float.
-    csv.writer(text).writerows(rows)
+    # A name may hold commas and quotes.
+    csv.writer(text).writerow(schema.columns)
     return text.getvalue().encode()
+
+
+def _lines(schema: Schema, steps: Transitions) -> Iterator[bytes]:
+    """The steps as lines of CSV, `AT_ONCE` at a time; no number needs quotes."""
+    for start in range(0, len(steps), AT_ONCE):
+        columns = _cells(
+            schema, Transitions(**{name: value[start : start + AT_ONCE] for name, value in vars(steps).items()})
+        )
+        yield ("\r\n".join(map(",".join, zip(*columns, strict=True))) + "\r\n").encode()
+
+
+def _cells(schema: Schema, steps: Transitions) -> list[list[str]]:
+    """The text of each column.
+
+    To find the shortest text that gives the same float takes longer than all the rest. Within an episode a step leaves
+    the state that the one before it reached, whose text is there already.
+    """
+    reached = [_texts(values) for values in steps.x_next.T]
+    same = (steps.x[1:].view(torch.int64) == steps.x_next[:-1].view(torch.int64)).T.tolist()
+
+    def texts(column: Column) -> list[str]:
+        if column.place is None or column.field not in ("x", "x_next"):
+            return _texts(column.of(steps))
+        there = reached[column.place]
+        if column.field == "x_next":
+            return there
+        first, *rest = column.of(steps).tolist()
+        known = zip(same[column.place], there, rest, strict=False)
+        return [repr(first), *[text if is_it else repr(value) for is_it, text, value in known]]
+
+    return [texts(column) for column in schema._layout]
+
+
+def _texts(values: Tensor) -> list[str]:
+    """Numbers [N] as text; `repr` of a float is the shortest that gives the same float."""
+    return list(map(repr, values.tolist()))
 
 
 def read_csv(path: FilePath) -> tuple[Schema, Transitions]:

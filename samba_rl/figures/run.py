@@ -1,4 +1,4 @@
-"""The pictures of a run: how it learned, where it went, how safe it was against what the model had promised."""
+"""The pictures of a run: how it learned, where it went, how safe it was, and what a model had promised of it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from samba_rl.constraints import Chance, Constraint
+from samba_rl.constraints import Chance, Constraint, Expectation
 from samba_rl.figures.state_space import state_space
 from samba_rl.figures.style import (
     BLUE,
@@ -28,6 +28,7 @@ from samba_rl.types import UserError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
     from samba_rl.data import DataSet
@@ -35,10 +36,12 @@ if TYPE_CHECKING:
     from samba_rl.reports import ImprovementReport, TrialReport
     from samba_rl.tasks.task import Task
 
-MARKED = 60
+MARKED = 40
 """More trials than this are drawn without markers, which would run into each other."""
 LOG_FROM = 20.0
 """λ is drawn on a logarithmic axis where its largest value is this many times its smallest."""
+COMMAS_FROM = 10_000
+"""Axes that reach so far have commas in their numbers, and no powers of ten beside them."""
 
 
 class RunRecord(Protocol):
@@ -71,7 +74,7 @@ class RunRecord(Protocol):
 
     @property
     def improvements(self) -> Sequence[ImprovementReport]:
-        """What came of the control iterations on the model."""
+        """What came of the control iterations after them."""
         ...
 
     @property
@@ -116,7 +119,7 @@ def heading(run: RunRecord) -> str:
 
 
 def learning_curve(run: RunRecord) -> Figure:
-    """The return of each trial and the model's prediction of it; below, what learning cost in safety so far."""
+    """The return of each trial and what a model predicted of it; below, what learning cost in safety so far."""
     figure, (above, below) = new_panels((2.4, 1.7), heading(run))
     samples = [trial.real_samples for trial in run.trials]
     _real_and_predicted(above, samples, [t.return_mean for t in run.trials], [t.predicted_return for t in run.trials])
@@ -130,6 +133,8 @@ def learning_curve(run: RunRecord) -> Figure:
     name_axes(below, x="real samples so far [steps]", y="sum over the trials\nso far [cost, steps]")
     _from_zero(below, [*cost, *steps])
     below.set_xlim(0, samples[-1] * 1.03)
+    _commas(below.xaxis, samples)
+    _commas(below.yaxis, [*cost, *steps])
     for axes in (above, below):
         legend_above(axes)
     return figure
@@ -150,77 +155,145 @@ def _from_zero(axes: Axes, values: Sequence[float]) -> None:
     axes.set_ylim(-0.05 * largest, 1.08 * largest)
 
 
+def _commas(axis: Axis, values: Sequence[float]) -> None:
+    """Write large numbers as 1,000,000."""
+    if max(values) >= COMMAS_FROM:
+        from matplotlib.ticker import StrMethodFormatter
+
+        axis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+
+
 # How safe it was ------------------------------------------------------------------------------------------------------
 
 
 def safety(run: RunRecord) -> Figure:
-    """Predicted and real safety cost of the trials, and what was done about it on the model between them.
+    """Safety cost of the trials, real and predicted, and what was done about it after each.
 
-    Trial k stands at k, the control iterations after it between k and k + 1.
+    Trial k stands at k, the control iterations on a model after it between k and k + 1. Where the policy is improved on
+    the trials themselves, what came of an update stands at its trial.
     """
-    improved = bool(run.improvements)
-    constraints = run.constraints if improved else ()
-    weighed = improved and run.settings.zeta != "none"
-    heights = [1.7, *(1.5 for _ in constraints), *([1.2] if constraints else []), *([1.0] if weighed else [])]
+    limits = list(enumerate(run.constraints)) if run.improvements else []
+    # What is limited may be what the trials' panel shows already.
+    apart = [(i, constraint) for i, constraint in limits if not _is_trial_mean(run, constraint)]
+    weighed = bool(run.improvements) and run.settings.zeta != "none"
+    heights = [1.7, *(1.5 for _ in apart), *([1.2] if limits else []), *([1.0] if weighed else [])]
     figure, panels = new_panels(heights, heading(run))
     rest = iter(panels)
-    _safety_of_trials(next(rest), run.trials)
-    for i, constraint in enumerate(constraints):
-        _value(next(rest), run.improvements, i, constraint)
-    if constraints:
-        _multipliers(next(rest), run.improvements, constraints)
+    _safety_of_trials(next(rest), run, [each for each in limits if each not in apart])
+    for i, constraint in apart:
+        _value(next(rest), run, i, constraint)
+    if limits:
+        _multipliers(next(rest), run)
     if weighed:
         axes = next(rest)
-        axes.plot(_places(run.improvements), [r.lambda_pi for r in run.improvements], color=INK)
+        axes.plot(_places(run), [r.lambda_pi for r in run.improvements], color=INK)
         axes.set_ylabel("$λ_π$, weight\nof the cost", fontsize=FONT_SIZE)
         axes.set_ylim(0, 1.08)
         axes.set_yticks([0, 0.5, 1])
-    between = " (between two: the control iterations on the model)" if len(panels) > 1 else ""
-    panels[-1].set_xlabel(f"real trial{between}", fontsize=FONT_SIZE)
-    x = [*(trial.iteration for trial in run.trials), *_places(run.improvements)]
+    then = (
+        "after each: an update of the policy" if _on_real(run) else "between two: the control iterations on the model"
+    )
+    panels[-1].set_xlabel(f"real trial ({then})" if len(panels) > 1 else "real trial", fontsize=FONT_SIZE)
+    x = [*(trial.iteration for trial in run.trials), *_places(run)]
     panels[-1].set_xlim(min(x) - 0.5, max(x) + 0.5)  # wide enough for whole numbers, also with one trial
     whole_numbers(panels[-1])
     return figure
 
 
-def _places(improvements: Sequence[ImprovementReport]) -> list[float]:
-    return [report.iteration + report.control / report.controls for report in improvements]
+def _on_real(run: RunRecord) -> bool:
+    """Whether the policy is improved on the real trials themselves, and there is no model."""
+    return run.settings.traces == "real"
 
 
-def _safety_of_trials(axes: Axes, trials: Sequence[TrialReport]) -> None:
+def _is_trial_mean(run: RunRecord, constraint: Constraint) -> bool:
+    """Whether a constraint is on the mean safety cost of the real trials' episodes."""
+    alone = len(run.task.constraints) == 1
+    return _on_real(run) and alone and isinstance(constraint, Expectation) and not constraint.per_step
+
+
+def _places(run: RunRecord) -> list[float]:
+    """Where on the axis of trials each control iteration stands."""
+    if _on_real(run):
+        return [float(report.iteration) for report in run.improvements]
+    return [report.iteration + report.control / report.controls for report in run.improvements]
+
+
+def _dot(run: RunRecord) -> str:
+    """The marker of an update: on a model there are too many to mark, on real trials there may be a single one."""
+    return "o" if _on_real(run) and len(run.improvements) <= MARKED else ""
+
+
+def _safety_of_trials(axes: Axes, run: RunRecord, limits: Sequence[tuple[int, Constraint]]) -> None:
+    """Draw what the trials' episodes cost, and the limits on just that."""
+    trials = run.trials
     real, predicted = [t.safety_cost for t in trials], [t.predicted_safety for t in trials]
     _real_and_predicted(axes, [t.iteration for t in trials], real, predicted)
+    bounds = [bound for i, constraint in limits for bound in _limit(axes, run, i, constraint)]
     name_axes(axes, y="safety cost of an\nepisode (mean) [cost]")
-    _from_zero(axes, [*real, *predicted])
+    _from_zero(axes, [*real, *predicted, *bounds])
     legend_above(axes)
 
 
-def _value(axes: Axes, improvements: Sequence[ImprovementReport], i: int, constraint: Constraint) -> None:
-    """Draw what constraint i came to on the model, its limit and what it was held under."""
-    x, values = _places(improvements), [report.values[i] for report in improvements]
-    targets = [report.targets[i] for report in improvements]
+def _value(axes: Axes, run: RunRecord, i: int, constraint: Constraint) -> None:
+    """Draw what constraint i came to, on the model or in the trials, its limit and what it was held under."""
+    values = [report.values[i] for report in run.improvements]
     words = textwrap.fill(constraint.in_words(), 48)
-    target = f"target {targets[-1]:.3g}" if len(set(targets)) == 1 else "target"
-    axes.plot(x, values, color=CYCLE[i % len(CYCLE)][0], label=plain(words))
-    axes.axhline(constraint.limit, color=INK, linestyle="--", label=f"limit {constraint.limit:.3g}")
-    axes.plot(x, targets, color=INK, linestyle=":", drawstyle="steps-pre", label=target)
+    axes.plot(_places(run), values, marker=_dot(run), markersize=5, color=CYCLE[i % len(CYCLE)][0], label=plain(words))
+    bounds = _limit(axes, run, i, constraint)
     unit = ("share" if isinstance(constraint, Chance) else "cost") + (" per step" if constraint.per_step else "")
-    name_axes(axes, y=f"on the model\n[{unit}]")
-    _from_zero(axes, [*values, *targets, constraint.limit])
+    name_axes(axes, y=f"{'in the trial' if _on_real(run) else 'on the model'}\n[{unit}]")
+    _from_zero(axes, [*values, *bounds])
     legend_above(axes)
 
 
-def _multipliers(axes: Axes, improvements: Sequence[ImprovementReport], constraints: tuple[Constraint, ...]) -> None:
-    x = _places(improvements)
-    for i, constraint in enumerate(constraints):
+def _limit(axes: Axes, run: RunRecord, i: int, constraint: Constraint) -> list[float]:
+    """Draw the limit of constraint i and, where that is another, what it was held under; these values."""
+    targets = [report.targets[i] for report in run.improvements]
+    axes.axhline(constraint.limit, color=INK, linestyle="--", label=f"limit {constraint.limit:.3g}")
+    if set(targets) != {constraint.limit}:
+        label = f"target {targets[-1]:.3g}" if len(set(targets)) == 1 else "target"
+        axes.plot(_places(run), targets, color=INK, linestyle=":", drawstyle="steps-pre", label=label)
+    return [constraint.limit, *targets]
+
+
+def _multipliers(axes: Axes, run: RunRecord) -> None:
+    """Draw λ of each constraint."""
+    name_axes(axes, y="λ, weight of\nthe constraint")
+    if run.settings.rule == "projection":
+        _found_multipliers(
+            axes, _places(run), [r.multipliers[0] for r in run.improvements], run.settings.multiplier.cap
+        )
+        return
+    for i, constraint in enumerate(run.constraints):
         colour, dashes = CYCLE[i % len(CYCLE)]
-        values = [report.multipliers[i] for report in improvements]
-        axes.plot(x, values, color=colour, linestyle=dashes, label=plain(constraint.in_words()))
-    everything = [value for report in improvements for value in report.multipliers]
+        values = [report.multipliers[i] for report in run.improvements]
+        (line,) = axes.plot(_places(run), values, color=colour, linestyle=dashes, label=plain(constraint.in_words()))
+        line.set(marker=_dot(run), markersize=4)
+    everything = [value for report in run.improvements for value in report.multipliers]
     if min(everything) > 0 and max(everything) > LOG_FROM * min(everything):
         axes.set_yscale("log")
     else:
         _from_zero(axes, everything)
-    name_axes(axes, y="λ, weight of\nthe constraint")
-    if len(constraints) > 1:
+    if len(run.constraints) > 1:
         legend_above(axes, columns=1)
+
+
+def _found_multipliers(axes: Axes, x: Sequence[float], values: Sequence[float], cap: float) -> None:
+    """Draw λ where every update finds its own: no line leads from one to the next.
+
+    Where no step within reach kept to the limit, the update went for the constraint alone, as if λ were infinite; it is
+    then at its cap. Those marks stand along the panel's upper edge, lest the others all lie at zero.
+    """
+    below = [(place, value) for place, value in zip(x, values, strict=True) if value < cap]
+    alone = [place for place, value in zip(x, values, strict=True) if value >= cap]
+    few = len(x) <= MARKED
+    if below:
+        axes.plot(*zip(*below, strict=True), "o", color=BLUE, markersize=5 if few else 3, label="found by the update")
+        _from_zero(axes, [value for _, value in below])
+    else:
+        axes.set_yticks([])
+    if alone:
+        axes.set_ylim(top=1.25 * axes.get_ylim()[1])
+        (marks,) = axes.plot(alone, [0.91] * len(alone), "^", color=VERMILION, transform=axes.get_xaxis_transform())
+        marks.set(markersize=6 if few else 4, label=f"at its cap ({cap:g}): the constraint alone")
+    legend_above(axes)

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 Span = tuple[float, float]
 GRID = (420, 280)
 """Points across and up at which the safety cost is looked at."""
+DRAWN = 20_000
+"""Of each kind of step at most so many are drawn, evenly spread over the run: more would cover each other."""
 BINS = 10
 """Groups of states of similar value, by whose mean safety costs the dimensions are compared."""
 
@@ -216,17 +218,21 @@ def _states(axes: Axes, steps: Transitions, seen: View) -> list[Artist]:
 
     points, unsafe = seen.points.numpy(), steps.violation.any(-1).numpy()
     order = np.arange(1, len(points) + 1)
-    size = float(np.clip(6000 / len(points), 5, 22))
+    size = float(np.clip(6000 / len(points), 4, 22))
     entries: list[Artist] = []
+    thinnest = 1
     for name, where, marker, area in (
         ("state reached", ~unsafe, "o", size),
         ("unsafe step", unsafe, "X", 20 + 1.5 * size),
     ):
+        rows = where.nonzero()[0]
+        every = -(-len(rows) // DRAWN) or 1
+        thinnest, rows = max(thinnest, every), rows[::every]
         drawn = axes.scatter(
-            points[where, 0],
-            points[where, 1],
+            points[rows, 0],
+            points[rows, 1],
             s=area,
-            c=order[where],
+            c=order[rows],
             vmin=1,
             vmax=max(len(points), 2),
             cmap="viridis",
@@ -242,8 +248,9 @@ def _states(axes: Axes, steps: Transitions, seen: View) -> list[Artist]:
     beyond = int((~_inside(points, seen.limits)).sum())
     if beyond:
         entries.append(Line2D([], [], linestyle="", label=f"out of view ({beyond:,})"))
-    bar = axes.figure.colorbar(drawn, ax=axes, label="")
-    bar.set_label("real sample, from the first to the last [step]", fontsize=FONT_SIZE)
+    bar = axes.figure.colorbar(drawn, ax=axes, label="", format="{x:,.0f}")
+    thinned = f", 1 in {thinnest} drawn" if thinnest > 1 else ""
+    bar.set_label(f"real sample, first to last{thinned} [step]", fontsize=FONT_SIZE)
     bar.ax.tick_params(labelsize=FONT_SIZE - 0.5)
     return entries
 

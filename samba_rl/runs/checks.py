@@ -10,10 +10,10 @@ from typing import Any
 
 import torch
 
-from samba_rl.agent import schema_of
 from samba_rl.constraints import Constraint, make_constraints
 from samba_rl.data import DataSet
 from samba_rl.learners import Settings
+from samba_rl.learning import schema_of
 from samba_rl.plain import from_plain, to_plain
 from samba_rl.tasks.task import Task
 from samba_rl.types import Transitions, UserError, did_you_mean
@@ -41,7 +41,12 @@ def check(
     if not 0 <= seed < 2**63:
         raise UserError(f"seed = {seed}; give a whole number of at least 0 (and below 2⁶³)")
     _check_device(device)
-    constraints_of(task, settings)
+    limits = len(constraints_of(task, settings))
+    if settings.rule == "projection" and limits != 1:
+        raise UserError(
+            f"the rule 'projection' keeps to exactly one limit, but {task.name} has {limits}; name one safety cost "
+            "with constraint.of, or take the rule 'trust-region'"
+        )
     if settings.traces == "model":
         try:
             x = torch.zeros(1, len(task.states), dtype=torch.float64)

@@ -19,9 +19,9 @@ from samba_rl.data.files import disk_error, flush, replacing, write_all
 from samba_rl.data.journal import EARLIER, TITLE, Journal, Record, StepLog
 from samba_rl.data.packing import pack, unpack
 from samba_rl.data.tables import append_csv
+from samba_rl.learning import Learned
 from samba_rl.plain import from_plain, to_plain
-from samba_rl.policies import GaussianPolicy
-from samba_rl.reports import Event, ImprovementReport, Notice, TrialReport
+from samba_rl.reports import Event, ImprovementReport, LatentReport, Notice, TrialReport
 from samba_rl.runs import checkpoints
 from samba_rl.runs.checkpoints import Checkpoint, read_checkpoint, write_checkpoint
 from samba_rl.runs.lock import LOCK, Lock
@@ -31,9 +31,10 @@ FORMAT = 1
 CONFIG, METRICS, DATA, POLICY, SUMMARY = "config.json", "metrics.jsonl", "real.csv", "policy.npz", "summary.json"
 JOURNAL, STEPS = "real.journal", "real.steps"
 MODEL, EVALUATION = "model.state", "evaluation.json"
-KINDS: dict[str, type[TrialReport] | type[ImprovementReport] | type[Notice]] = {
+KINDS: dict[str, type[Event]] = {
     "trial": TrialReport,
     "improvement": ImprovementReport,
+    "latent": LatentReport,
     "notice": Notice,
 }
 """What the rows of metrics.jsonl are."""
@@ -170,12 +171,12 @@ class RunFolder:
         }
         write_checkpoint(self.folder, state, about)
 
-    def finish(self, policy: GaussianPolicy, model: State, summary: Mapping[str, Any]) -> None:
+    def finish(self, policy: Learned, model: State, summary: Mapping[str, Any]) -> None:
         """Write what the run ended with; the summary comes last, so that a run that has one is whole."""
         with _writing(self.folder / MODEL), replacing(self.folder / MODEL, sync_name=False) as file:
             file.write(pack(model))
         with _writing(self.folder / POLICY), replacing(self.folder / POLICY, sync_name=False) as file:
-            np.savez(file, **{name: value.numpy() for name, value in policy.state_dict().items()})
+            np.savez(file, **{name: value.cpu().numpy() for name, value in policy.state_dict().items()})
         (self.folder / STEPS).unlink(missing_ok=True)
         write_json(self.folder / SUMMARY, summary)
 
@@ -305,7 +306,7 @@ def read_state(path: Path) -> State:
         raise _damaged(path, error) from error
 
 
-def read_policy(path: Path, policy: GaussianPolicy) -> None:
+def read_policy(path: Path, policy: Learned) -> None:
     """Give the policy the parameters that the file has."""
     if not path.is_file():
         raise _missing(path)

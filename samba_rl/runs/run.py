@@ -10,14 +10,16 @@ from typing import Any, final
 
 import torch
 
-from samba_rl.agent import schema_of
+from samba_rl.agent import Agent
 from samba_rl.constraints import Constraint
 from samba_rl.data import DataSet
 from samba_rl.data.journal import Journal
 from samba_rl.evaluation import Evaluation, evaluate
 from samba_rl.learners import Learner, Settings, make_settings
+from samba_rl.learning import Learned, schema_of
 from samba_rl.models.gp import GPDynamics
 from samba_rl.plain import from_plain, to_plain
+from samba_rl.planning import PlanningPolicy
 from samba_rl.policies import GaussianPolicy, MeanPolicy
 from samba_rl.reports import Event, ImprovementReport, Log, Notice, TrialReport
 from samba_rl.runs.checkpoints import read_checkpoint
@@ -54,7 +56,7 @@ class Run:
     preset: str
     seed: int
     settings: Settings
-    policy: GaussianPolicy
+    policy: Learned
     """On the CPU."""
     data: DataSet
     """Every real transition: those that were there before, and those of the run."""
@@ -73,7 +75,10 @@ class Run:
 
     @cached_property
     def model(self) -> GPDynamics:
-        """The model that the run ended with; a run from a folder makes it anew when it is first used."""
+        """The GP model that the run ended with; a run from a folder makes it anew when it is first used."""
+        if self.settings.traces != "model":
+            latent = "; its latent model is run.policy.model" if self.settings.traces == "latent" else ""
+            raise UserError(f"{self.learner} has no GP model{latent}")
         if self._model is not None:
             return self._model
         model = GPDynamics(self.task, self.settings.model)
@@ -84,6 +89,11 @@ class Run:
             raise UserError(f"{self.folder / MODEL} does not fit the run's data ({error}); copy it again") from error
         return model
 
+    @property
+    def still_policy(self) -> Policy:
+        """The policy without its noise; one that plans has none once it has learned."""
+        return MeanPolicy(self.policy) if isinstance(self.policy, GaussianPolicy) else self.policy
+
     @cached_property
     def constraints(self) -> tuple[Constraint, ...]:
         """The limits on the safety cost."""
@@ -93,10 +103,9 @@ class Run:
         self, steps: int = 10_000, seed: int = 0, deterministic: bool = False, workers: int | None = None
     ) -> Evaluation:
         """Run the policy on the real system, apart from learning; `deterministic`: without its noise."""
-        policy: Policy = MeanPolicy(self.policy) if deterministic else self.policy
         return evaluate(
             self.task,
-            policy,
+            self.still_policy if deterministic else self.policy,
             steps=steps,
             seed=seed,
             alpha=self.settings.constraint.alpha,
@@ -232,7 +241,7 @@ def _run(session: Session) -> Run:
     named = {"task": task.name, "learner": about.learner, "preset": about.preset, "seed": about.seed}
     summary = to_plain({**named, **summary_of(agent, session.events, about.device)})
     if session.folder is not None:
-        session.folder.finish(policy, agent.model.state_dict(), summary)
+        session.folder.finish(policy, agent.model_state(), summary)
     return Run(
         task=task,
         learner=about.learner,
@@ -244,7 +253,7 @@ def _run(session: Session) -> Run:
         **by_kind(session.events),
         summary=summary,
         folder=None if session.folder is None else session.folder.folder,
-        _model=agent.model,
+        _model=agent.model if isinstance(agent, Agent) else None,
     )
 
 
@@ -302,8 +311,10 @@ def _known_task(where: str, name: str, changed: bool) -> Task:
     return make_task(name)
 
 
-def _new_policy(task: Task, settings: Settings) -> GaussianPolicy:
+def _new_policy(task: Task, settings: Settings) -> Learned:
     """A policy of the right shape, whose parameters are still to be read."""
+    if settings.traces == "latent":
+        return PlanningPolicy(task, settings.latent, settings.planner, torch.Generator().manual_seed(0))
     low, high = tuple(a.low for a in task.actions), tuple(a.high for a in task.actions)
     centre, scale = torch.zeros(len(task.observations)), torch.ones(len(task.observations))
     return GaussianPolicy(low, high, centre, scale, settings.policy, torch.Generator().manual_seed(0))

@@ -12,12 +12,12 @@ import numpy as np
 import torch
 from torch import Generator
 
-from samba_rl.agent import Agent
+from samba_rl.agents import make_agent
 from samba_rl.data.files import DiskError
 from samba_rl.data.journal import EARLIER
 from samba_rl.learners import Settings
-from samba_rl.policies import GaussianPolicy
-from samba_rl.reports import Event, ImprovementReport, Log, Notice, TrialReport
+from samba_rl.learning import Learned
+from samba_rl.reports import Event, ImprovementReport, LatentReport, Log, Notice, TrialReport
 from samba_rl.runs.checkpoints import Checkpoint
 from samba_rl.runs.folder import RunFolder
 from samba_rl.tasks.task import Task
@@ -67,7 +67,7 @@ class Session:
         safe."""
         self.task, self.about, self.folder = task, about, folder
         self.events: list[Event] = []
-        self.agent = Agent(task, about.settings, seed=about.seed, device=about.device, log=self._heard)
+        self.agent = make_agent(task, about.settings, seed=about.seed, device=about.device, log=self._heard)
         self._generator = Generator().manual_seed(about.seed)
         self._log, self._stop = log, stop
         self._every, self._saved, self._save_seconds = checkpoint_every, time.monotonic(), 0.0
@@ -109,7 +109,7 @@ class Session:
         if len(data):
             self.folder.write_data(data)
 
-    def run(self) -> GaussianPolicy:
+    def run(self) -> Learned:
         """Learn, to the end."""
         try:
             return train(self.agent, self._trials, self._generator)
@@ -148,10 +148,14 @@ class Session:
             if asked:
                 raise Stopped(ASKED)
 
-    def _due(self, event: TrialReport | ImprovementReport) -> bool:
+    def _due(self, event: TrialReport | ImprovementReport | LatentReport) -> bool:
         """Whether it is time for a checkpoint: now and then, and rather before or after a trial."""
         since = time.monotonic() - self._saved
-        at_trial = isinstance(event, TrialReport) or event.control == event.controls
+        match event:
+            case ImprovementReport(control=done, controls=due) | LatentReport(update=done, updates=due):
+                at_trial = done == due
+            case TrialReport():
+                at_trial = True
         enough = max(CHECKPOINT_LEAST, self._save_seconds / CHECKPOINT_SHARE)
         return since >= (min(self._every, enough) if at_trial else self._every)
 

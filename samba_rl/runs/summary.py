@@ -11,8 +11,8 @@ from typing import Any, TypedDict
 import torch
 
 from samba_rl import __version__
-from samba_rl.agent import Agent
 from samba_rl.learners import LEARNERS, Learner
+from samba_rl.learning import AnyAgent
 from samba_rl.plain import to_plain
 from samba_rl.reports import Event, ImprovementReport, Notice, TrialReport
 from samba_rl.runs.session import About
@@ -49,7 +49,7 @@ def config_of(task: Task, about: About, workers: int | None) -> dict[str, Any]:
     }
 
 
-def summary_of(agent: Agent, events: list[Event], device: str) -> dict[str, Any]:
+def summary_of(agent: AnyAgent, events: list[Event], device: str) -> dict[str, Any]:
     """What a run came to."""
     kinds = by_kind(events)
     trials, improvements = kinds["trials"], kinds["improvements"]

@@ -9,7 +9,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from samba_rl.advantages import Critics
-from samba_rl.policies import GaussianPolicy
+from samba_rl.policies import GaussianPolicy, tanh_
 from samba_rl.types import State
 from samba_rl.updates.batch import Batch, UpdateReport
 from samba_rl.updates.networks import (
@@ -20,7 +20,6 @@ from samba_rl.updates.networks import (
     random_order,
     restore_optimiser,
     shuffled,
-    tanh_,
 )
 from samba_rl.updates.regression import CriticRegression
 

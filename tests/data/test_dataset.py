@@ -73,6 +73,9 @@ def test_traces_are_numbered_on() -> None:
     assert data.transitions.step[3:13].tolist() == [0, 1, 2, 3, 0, 1, 0, 1, 2, 3]
     assert data.transitions.terminated.nonzero()[:, 0].tolist() == [8, 18]
     assert torch.equal(data.transitions.x[3:7], x[0, :4].double())
+    below_zero = DataSet.empty(SCHEMA).append(steps({-9: 1, -4: 2, -7: 1})).append(traces)
+    assert set(below_zero.transitions.episode.tolist()) == {-9, -7, -4, -3, -2, -1}
+    assert set(DataSet.empty(SCHEMA).append(traces).transitions.episode.tolist()) == {0, 1, 2}
     broken = dataclasses.replace(traces, active=torch.tensor([[True, False, True, True]] * 3))
     with pytest.raises(UserError, match="episode 0 has step 2 where step 1 is due"):
         DataSet.empty(SCHEMA).append(broken)

@@ -1,14 +1,19 @@
 import contextlib
 import csv
+import io
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from samba_rl import UserError
-from samba_rl.data import DataSet
-from tests.data.examples import full, same
+from samba_rl.data import DataSet, tables
+from samba_rl.types import Transitions
+from tests.data.examples import NASTY, SCHEMA, alter, data_sets, full, same, steps
 
 Cells = tuple[Path, list[list[str]]]
 
@@ -24,6 +29,50 @@ def table(tmp_path: Path) -> Cells:
 def rewrite(path: Path, cells: list[list[str]]) -> None:
     with open(path, "w", newline="") as file:
         csv.writer(file).writerows(cells)
+
+
+# Writing --------------------------------------------------------------------------------------------------------------
+
+
+def by_the_csv_module(data: DataSet) -> bytes:
+    """What Python's own writer makes of the columns; it writes floats by `repr`."""
+    text = io.StringIO(newline="")
+    columns = [column.of(data.transitions).tolist() for column in data.schema._layout]
+    csv.writer(text).writerows([data.schema.columns, *zip(*columns, strict=True)])
+    return text.getvalue().encode()
+
+
+@settings(max_examples=60, deadline=None)
+@given(data_sets(), st.integers(1, 4))
+def test_lines_are_those_of_the_csv_module_however_many_are_made_at_once(data: DataSet, at_once: int) -> None:
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tables, "AT_ONCE", at_once)
+        path = Path(folder) / "t.csv"
+        data.to_csv(path)
+        assert path.read_bytes() == by_the_csv_module(data)
+
+
+def test_steps_that_do_not_follow_each_other_are_written_as_they_are(tmp_path: Path) -> None:
+    # The text of a state is that of the state before it only if every bit is the same: 0 is not -0.
+    torn = alter("x", (1, 0), -0.0)(alter("x_next", (0, 0), 0.0)(steps({0: 3, 1: 2})))
+    torn = alter("x", (2, 1), NASTY[1])(torn)
+    tables.append_csv(tmp_path / "t.csv", SCHEMA, torn, anew=True)
+    _, back = tables.read_csv(tmp_path / "t.csv")
+    assert same(back, torn)
+
+
+def test_a_table_grows_by_parts(tmp_path: Path) -> None:
+    data = full({0: 3, 1: 4})
+    data.to_csv(tmp_path / "whole.csv")
+    parts = [slice(0, 2), slice(2, 2), slice(2, 7)]
+    (tmp_path / "parts.csv").write_text("what stood there before")
+    for i, rows in enumerate(parts):
+        part = Transitions(**{name: value[rows] for name, value in vars(data.transitions).items()})
+        tables.append_csv(tmp_path / "parts.csv", SCHEMA, part, anew=i == 0)
+    assert (tmp_path / "parts.csv").read_bytes() == (tmp_path / "whole.csv").read_bytes()
+
+
+# Reading --------------------------------------------------------------------------------------------------------------
 
 
 def test_files_that_cannot_be(tmp_path: Path) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
 from samba_rl import SafePendulum, UniformPolicy, rollout
-from samba_rl.constraints import Chance, Constraint, CVaR
+from samba_rl.constraints import Chance, Constraint, CVaR, Expectation
+from samba_rl.control import Rule
 from samba_rl.data import DataSet, Schema
 from samba_rl.learners import Settings
 from samba_rl.reports import ImprovementReport, TrialReport
@@ -16,6 +17,7 @@ from samba_rl.tasks.task import Task
 
 CVAR = CVaR(name="hazard", limit=0.75)
 CHANCE = Chance(name="price in $ or $$", limit=0.1)
+MEAN = Expectation(name="hazard", limit=0.75)
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,21 @@ def made(
         else [],
         constraints=constraints,
         settings=Settings(zeta="loo" if zeta else "none"),
+    )
+
+
+def made_without_model(
+    trials: int = 4, constraints: tuple[Constraint, ...] = (MEAN,), *, margin: float = 0.0, rule: Rule = "trust-region"
+) -> Made:
+    """Trials of which each but the first, the random one, is learned from once."""
+    plain = made(trials=trials, constraints=constraints, controls=1, zeta=False)
+    targets = tuple((1 - margin) * constraint.limit for constraint in constraints)
+    return replace(
+        plain,
+        trials=[replace(trial, predicted_return=math.nan, predicted_safety=math.nan) for trial in plain.trials],
+        improvements=[replace(report, targets=targets) for report in plain.improvements[1:]],
+        settings=replace(plain.settings, traces="real", rule=rule),
+        learner="strpo",
     )
 
 

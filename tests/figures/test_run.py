@@ -9,12 +9,17 @@ from typing import Any
 import numpy as np
 import pytest
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.text import Text
 from numpy.testing import assert_allclose
 from PIL import Image
 
 from samba_rl import UserError
 from samba_rl.figures.run import learning_curve, run_pictures, safety
-from tests.figures.runs import CHANCE, CVAR, made
+from samba_rl.learners import LEARNERS
+from samba_rl.runs import train
+from tests.figures.runs import CHANCE, CVAR, MEAN, Made, made, made_without_model
+from tests.threads import one_thread
 
 NAMES = ("learning-curve", "state-space", "safety")
 
@@ -73,9 +78,25 @@ def test_lines_differ_in_more_than_colour() -> None:
     assert len({line.get_linestyle() for line in multipliers.get_lines()}) == 2
 
 
-def test_many_trials_are_drawn_without_markers() -> None:
-    above, _ = learning_curve(made(trials=61, controls=0)).axes
-    assert {line.get_marker() for line in above.get_lines()} == {""}
+@pytest.mark.parametrize(("trials", "marker"), [(40, "o"), (41, "")])
+def test_many_trials_are_drawn_without_markers(trials: int, marker: str) -> None:
+    above, _ = learning_curve(made(trials=trials, controls=0)).axes
+    assert above.get_lines()[0].get_marker() == marker
+
+
+def test_large_numbers_have_commas_and_no_powers_of_ten() -> None:
+    run = made()
+    long = [
+        replace(trial, real_samples=250_000 * (k + 1), learning_TC=12_000.0 * k) for k, trial in enumerate(run.trials)
+    ]
+    figure = learning_curve(replace(run, trials=long))
+    figure.draw_without_rendering()
+    _, below = figure.axes
+    shown = [text.get_text() for text in (*below.get_xticklabels(), *below.get_yticklabels())]
+    assert {"200,000", "1,000,000", "20,000"} <= set(shown) and below.xaxis.get_offset_text().get_text() == ""
+    figure = learning_curve(run)
+    figure.draw_without_rendering()
+    assert not any("," in text.get_text() for text in figure.axes[1].get_xticklabels())
 
 
 def test_safety_draws_trials_and_what_happened_between_them() -> None:
@@ -152,8 +173,109 @@ def test_multipliers_over_orders_of_magnitude_get_a_logarithmic_axis() -> None:
     assert safety(replace(run, improvements=none)).axes[2].get_yscale() == "linear"
 
 
-def test_letters_are_large_enough_and_nothing_overlaps() -> None:
-    figure = safety(made(constraints=(CVAR, CHANCE)))
+def test_a_target_that_is_the_limit_is_not_drawn_over_it() -> None:
+    run = made()
+    same = [replace(report, targets=(0.75,)) for report in run.improvements]
+    assert legend(safety(replace(run, improvements=same)).axes[1])[1:] == ["limit 0.75"]
+
+
+# Without a model ------------------------------------------------------------------------------------------------------
+
+
+def words(figure: Figure) -> str:
+    """Everything that is written in a picture."""
+    figure.draw_without_rendering()
+    texts = [text.get_text() for text in figure.findobj(Text) if isinstance(text, Text)]
+    return "\n".join(texts).lower()
+
+
+WITHOUT_MODEL = [(name, row.constraint) for name, row in LEARNERS.items() if row.traces == "real"]
+
+
+@pytest.mark.parametrize(("learner", "kind"), [*WITHOUT_MODEL, ("sppo", "cvar"), ("cpo", "chance")])
+def test_without_a_model_nobody_speaks_of_one(learner: str, kind: str, tmp_path: Path) -> None:
+    limited = kind != "none"
+    with one_thread():
+        run = train("safe-pendulum", learner, preset="smoke", constraint={"kind": kind})
+    for figure in (learning_curve(run), safety(run)):
+        written = words(figure)
+        assert "real trial" in written and learner in written
+        assert not [word for word in ("model", "predict", "imagin", "control iteration", "nan") if word in written]
+    (label,) = [axes.get_xlabel() for axes in safety(run).axes if axes.get_xlabel()]
+    assert label == ("real trial (after each: an update of the policy)" if limited else "real trial")
+    assert len(run_pictures(run, tmp_path)) == 3
+
+
+def test_with_a_model_it_is_spoken_of() -> None:
+    assert "the model's prediction" in words(learning_curve(made())) and "on the model" in words(safety(made()))
+
+
+def test_an_update_stands_at_the_trial_that_it_learned_from() -> None:
+    run = made_without_model(constraints=(CVAR,))
+    trials, value, multiplier = safety(run).axes
+    name = "CVaR 0.9 of the hazard cost of a trajectory"
+    assert legend(trials) == ["real trial"] and legend(value) == [name, "limit 0.75"]
+    assert_allclose(lines(value)[name], ([1, 2, 3], [r.values[0] for r in run.improvements]))
+    assert_allclose(lines(multiplier)[name], ([1, 2, 3], [r.multipliers[0] for r in run.improvements]))
+    assert value.get_ylabel() == "in the trial\n[cost]" and multiplier.get_xlim() == (-0.5, 3.5)
+
+
+def test_a_limit_on_the_mean_stands_beside_the_mean() -> None:
+    trials, multiplier = safety(made_without_model()).axes
+    assert legend(trials) == ["real trial", "limit 0.75"] and multiplier.get_ylabel().startswith("λ")
+    assert_allclose(lines(trials)["limit 0.75"][1], [0.75, 0.75])
+    held = safety(made_without_model(margin=0.2)).axes[0]
+    assert_allclose(lines(held)["target 0.6"], ([1, 2, 3], [0.6] * 3))
+    # On a model it is another mean, and the mean of a step is another number.
+    assert len(safety(made(constraints=(MEAN,), zeta=False)).axes) == 3
+    assert len(safety(made_without_model(constraints=(replace(MEAN, per_step=True),))).axes) == 3
+    _, chance, multipliers = safety(made_without_model(constraints=(MEAN, CHANCE))).axes
+    assert chance.get_ylabel() == "in the trial\n[share]" and len(legend(multipliers)) == 2
+    assert chance.get_lines()[0].get_color() == multipliers.get_lines()[1].get_color()
+
+
+def with_multipliers(run: Made, *values: float) -> Made:
+    found = [replace(r, multipliers=(value,)) for r, value in zip(run.improvements, values, strict=True)]
+    return replace(run, improvements=found)
+
+
+def test_multipliers_that_a_step_finds_are_points_and_those_at_the_cap_apart() -> None:
+    run = made_without_model(5, rule="projection")
+    cap = run.settings.multiplier.cap
+    axes = safety(with_multipliers(run, cap, 0.0, 0.3, cap)).axes[1]
+    found, alone = axes.get_lines()
+    assert found.get_linestyle() == alone.get_linestyle() == "None" and found.get_marker() != alone.get_marker()
+    assert_allclose(lines(axes)["found by the update"], ([2, 3], [0.0, 0.3]))
+    assert_allclose(lines(axes)["at its cap (50): the constraint alone"][0], [1, 4])
+    bottom, top = axes.get_ylim()
+    mark = axes.transData.inverted().transform(alone.get_transform().transform((1, 0.91)))[1]
+    assert bottom < 0 and 0.33 < mark < top < 0.5
+    assert legend(safety(with_multipliers(run, 0.1, 0.0, 0.3, 0.2)).axes[1]) == ["found by the update"]
+    never = safety(with_multipliers(run, *[cap] * 4)).axes[1]
+    assert legend(never) == ["at its cap (50): the constraint alone"] and not len(never.get_yticks())
+
+
+def test_one_update_is_seen() -> None:
+    _, multiplier = safety(made_without_model(2)).axes
+    assert multiplier.get_lines()[0].get_marker() == "o"
+    _, multiplier = safety(made_without_model(42)).axes
+    assert multiplier.get_lines()[0].get_marker() == ""
+
+
+# Looks ----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        made(constraints=(CVAR, CHANCE)),
+        made_without_model(constraints=(MEAN, CHANCE), margin=0.1),
+        with_multipliers(made_without_model(5, rule="projection"), 50.0, 0.0, 0.3, 50.0),
+    ],
+    ids=["model", "no model", "projection"],
+)
+def test_letters_are_large_enough_and_nothing_overlaps(run: Made) -> None:
+    figure = safety(run)
     figure.draw_without_rendering()
     width, height = figure.get_size_inches() * figure.dpi
     boxes = []

@@ -19,7 +19,7 @@ import json, resource, sys
 import torch
 from samba_rl import UniformPolicy, make_task, rollout
 from samba_rl.data import DataSet
-from samba_rl.agent import schema_of
+from samba_rl.learning import schema_of
 from samba_rl.reports import TrialReport
 from samba_rl.runs import train
 from tests.line import Line
