@@ -61,6 +61,7 @@ bench: $(BENCH_STAMP)
 	$(BIN)/python benchmarks/gp.py
 	$(BIN)/python benchmarks/train.py
 	$(BIN)/python benchmarks/model_free.py speed
+	$(BIN)/python benchmarks/planet.py
 	$(BIN)/python benchmarks/durability.py
 
 docs: $(DOCS_STAMP)

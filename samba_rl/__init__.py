@@ -11,11 +11,13 @@ from samba_rl.registration import register_when_imported
 
 if TYPE_CHECKING:
     from samba_rl.agent import Agent
+    from samba_rl.agents import make_agent
     from samba_rl.data import DataSet, Schema
     from samba_rl.evaluation import Evaluation
     from samba_rl.learners import LEARNERS, Learner, Settings, make_settings
     from samba_rl.models.gp import GPDynamics, GPSettings
     from samba_rl.models.world import ModelWorld
+    from samba_rl.planning import PlanningPolicy
     from samba_rl.policies import GaussianPolicy, UniformPolicy
     from samba_rl.rollout import rollout
     from samba_rl.runs import Run, load_run, resume, train
@@ -40,6 +42,7 @@ __all__ = [
     "Learner",
     "ModelWorld",
     "Paused",
+    "PlanningPolicy",
     "Policy",
     "Quantity",
     "Run",
@@ -56,6 +59,7 @@ __all__ = [
     "UserError",
     "World",
     "load_run",
+    "make_agent",
     "make_settings",
     "make_task",
     "resume",
@@ -65,11 +69,13 @@ __all__ = [
 
 _HOMES = {
     "samba_rl.agent": ("Agent",),
+    "samba_rl.agents": ("make_agent",),
     "samba_rl.data": ("DataSet", "Schema"),
     "samba_rl.evaluation": ("Evaluation",),
     "samba_rl.learners": ("LEARNERS", "Learner", "Settings", "make_settings"),
     "samba_rl.models.gp": ("GPDynamics", "GPSettings"),
     "samba_rl.models.world": ("ModelWorld",),
+    "samba_rl.planning": ("PlanningPolicy",),
     "samba_rl.policies": ("GaussianPolicy", "UniformPolicy"),
     "samba_rl.rollout": ("rollout",),
     "samba_rl.runs": ("Run", "load_run", "resume", "train"),
