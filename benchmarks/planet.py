@@ -1,4 +1,4 @@
-"""PlaNet: how long a planning step takes, beside TorchRL's planner, and how many real samples are learned from a second.
+"""PlaNet: how long a planning step takes, beside TorchRL's planner, and how many real samples it learns from a second.
 
 A planning step is the paper's: 1000 candidates, 10 iterations, horizon 12, for one Safe Pendulum seen as a vector, with
 the default network. TorchRL's CEMPlanner gets the same numbers and a world model of its own RSSMPrior and an MLP as the
