@@ -1,0 +1,206 @@
+"""A table between the results and the page, and its writers: Markdown, CSV and LaTeX."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from samba_rl.data.files import disk_error, replacing
+
+DASH = "–"
+
+Value = float | bool | None
+
+# The table between the results and the writers -----------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Column:
+    """What a column of figures holds."""
+
+    name: str
+    kind: Literal["count", "number", "verdict"] = "number"
+    """count: ours alone. verdict: a number of ours and whether it keeps to the limit; of the paper, the latter."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A figure."""
+
+    value: float | None = None
+    interval: tuple[float, float] | None = None
+    paper: Value = None
+    bold: bool = False
+    verdict: bool | None = None
+
+
+@dataclass(frozen=True)
+class Row:
+    """What a row is about, and its figures."""
+
+    labels: tuple[str, ...]
+    """Empty where it does not apply."""
+    entries: tuple[Entry, ...]
+
+
+@dataclass(frozen=True)
+class Table:
+    """Everything that a writer needs."""
+
+    name: str
+    """Of its file."""
+    title: str
+    caption: str
+    facts: tuple[tuple[str, str], ...]
+    """What holds for all of it; the caption says so in words."""
+    labels: tuple[str, ...]
+    columns: tuple[Column, ...]
+    rows: tuple[Row, ...]
+
+
+def shown(value: Value) -> str:
+    """A figure for a reader: three digits, or all before the point; a dash for none."""
+    if value is None or math.isnan(value):
+        return DASH
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if math.isinf(value):
+        return "∞" if value > 0 else "-∞"
+    return f"{value:,.0f}" if abs(value) >= 99.95 else f"{value:.3g}"
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _written(column: Column, entry: Entry, escape: Callable[[str], str], bold: Callable[[str], str]) -> str:
+    """A figure with all that stands beside it."""
+    ours = escape(shown(entry.value))
+    parts = [bold(ours) if entry.bold else ours]
+    if entry.interval is not None:
+        parts.append(escape(f"[{shown(entry.interval[0])} to {shown(entry.interval[1])}]"))
+    if entry.verdict is not None:
+        parts.append(shown(entry.verdict))
+    if column.kind != "count" and not (entry.value is None and entry.paper is None):
+        parts.append(escape(f"({shown(entry.paper)})"))
+    return " ".join(parts)
+
+
+# As entities: backslashes before a pipe are read in more ways than one.
+_MARKDOWN = str.maketrans({c: f"&#{ord(c)};" for c in "&<>|\\`*_[]#~$"})
+
+
+def _markdown_text(text: str) -> str:
+    return _one_line(text).translate(_MARKDOWN)
+
+
+def to_markdown(table: Table) -> str:
+    """A heading, the caption, and a table with pipes."""
+
+    def line(cells: Iterable[str]) -> str:
+        return f"| {' | '.join(cells)} |"
+
+    head = [*map(_markdown_text, table.labels), *(_markdown_text(column.name) for column in table.columns)]
+    lines = [line(head), line([*[":--"] * len(table.labels), *["--:"] * len(table.columns)])]
+    for row in table.rows:
+        labels = [_markdown_text(label) or DASH for label in row.labels]
+        # Figures hold nothing to escape, and the brackets around them are meant.
+        figures = (_written(c, e, str, "**{}**".format) for c, e in zip(table.columns, row.entries, strict=True))
+        lines.append(line([*labels, *figures]))
+    return "\n".join([f"### {_markdown_text(table.title)}", "", _markdown_text(table.caption), "", *lines, ""])
+
+
+def to_csv(table: Table) -> str:
+    """Plain numbers, each in a column of its own; empty where there is none."""
+
+    def cells(column: Column, entry: Entry) -> list[str]:
+        low, high = entry.interval or (None, None)
+        ours = [number(entry.value)]
+        if column.kind != "count":
+            ours += [number(low), number(high)]
+            ours += [number(entry.verdict)] if column.kind == "verdict" else []
+            ours.append(number(entry.paper))
+        return ours
+
+    def number(value: Value) -> str:
+        return "" if value is None else shown(value) if isinstance(value, bool) else repr(value)
+
+    parts = {
+        "count": [""],
+        "number": ["", " low", " high", " paper"],
+        "verdict": ["", " low", " high", " kept", " paper"],
+    }
+    head = [c.name + part for c in table.columns for part in parts[c.kind]]
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(map(_one_line, [*(name for name, _ in table.facts), *table.labels, *head]))
+    for row in table.rows:
+        figures = [text for c, e in zip(table.columns, row.entries, strict=True) for text in cells(c, e)]
+        writer.writerow(map(_one_line, [*(fact for _, fact in table.facts), *row.labels, *figures]))
+    return file.getvalue()
+
+
+_LATEX = str.maketrans({
+    "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}",
+    ">": r"\textgreater{}", "|": r"\textbar{}", DASH: "--", "ξ": r"$\xi$", "α": r"$\alpha$", "≤": r"$\leq$",
+    "∞": r"$\infty$", **{c: f"\\{c}" for c in "{}$&#%_"},
+})  # fmt: skip
+
+
+def _latex_text(text: str) -> str:
+    return _one_line(text).translate(_LATEX)
+
+
+def to_latex(table: Table) -> str:
+    """A floating table for the packages booktabs and graphicx, as wide as the text."""
+
+    def line(cells: Iterable[str]) -> str:
+        # The braces: a bracket or a star at the start of a line would be an argument of the end of the line before.
+        return "{}" + f"{' & '.join(cells)} \\\\"
+
+    def figure(text: str) -> str:
+        return text.replace("-", "$-$").replace(DASH, "--").replace("∞", r"$\infty$")
+
+    lines = [
+        r"\begin{table}",
+        r"\centering",
+        rf"\caption{{{_latex_text(table.title)}. {_latex_text(table.caption)}}}",
+        r"\resizebox{\linewidth}{!}{%",
+        rf"\begin{{tabular}}{{{'l' * len(table.labels)}{'r' * len(table.columns)}}}",
+        r"\toprule",
+        line([*map(_latex_text, table.labels), *(_latex_text(column.name) for column in table.columns)]),
+        r"\midrule",
+    ]
+    for last, row in zip([None, *table.rows], table.rows, strict=False):
+        if last is not None and last.labels[:1] != row.labels[:1]:
+            lines.append(r"\midrule")
+        labels = [_latex_text(label) or "--" for label in row.labels]
+        figures = (
+            _written(c, e, figure, r"\textbf{{{}}}".format) for c, e in zip(table.columns, row.entries, strict=True)
+        )
+        lines.append(line([*labels, *figures]))
+    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}}", r"\end{table}", ""])
+
+
+WRITERS: dict[str, Callable[[Table], str]] = {".md": to_markdown, ".csv": to_csv, ".tex": to_latex}
+
+
+def write_tables(tables: Sequence[Table], folder: Path) -> list[Path]:
+    """Write each table in every form, and give the files."""
+    written = []
+    for table in tables:
+        for suffix, form in WRITERS.items():
+            path = folder / f"{table.name}{suffix}"
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+                with replacing(path) as file:
+                    file.write(form(table).encode())
+            except OSError as error:
+                raise disk_error(path, error) from error
+            written.append(path)
+    return written
