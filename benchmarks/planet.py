@@ -115,7 +115,7 @@ def main() -> None:
     taken: dict[str, list[float]] = {name: [] for name in contestants}
     for turn in range(options.turns + 2):
         for name, plan in contestants.items():
-            if name == "planning" or turn < 2 + options.turns // 3:
+            if name == "planning" or turn < 2 + max(1, options.turns // 3):
                 took = seconds(plan)
                 if turn >= 2:
                     taken[name].append(took)

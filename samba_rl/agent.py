@@ -285,7 +285,9 @@ class Agent(AnyAgent):
             "model": self.model.state_dict(),
             "control": None if self._policy is None else self._control.state_dict(),
             "feasibility": self._feasibility.state_dict(),
-            "improvement": None if self._improvement is None else vars(self._improvement),
+            "improvement": None
+            if self._improvement is None
+            else {**vars(self._improvement), "kept": [*self._improvement.kept]},
             "asked": self._asked,
             "told": None if self._told is None else {n: v for n, v in vars(self._told).items() if v is not None},
         }

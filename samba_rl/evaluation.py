@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from samba_rl.constraints import Constraint, CVaR
-from samba_rl.rollout import rollout
+from samba_rl.sources import RealSource
 from samba_rl.tasks.task import Task
 from samba_rl.types import Policy, UserError
 
@@ -68,7 +68,7 @@ def evaluate(
     world = task.world(workers)
     try:
         while done < steps:
-            traces = rollout(world, policy, -(-(steps - done) // task.horizon), generator=generator)
+            traces = RealSource(world)(policy, -(-(steps - done) // task.horizon), generator)
             returns.append(traces.returns)
             safety.append(traces.safety_costs.sum(-1))
             violations += int(traces.violation.any(-1).sum())

@@ -24,8 +24,10 @@ from samba_rl.updates.networks import optimiser_state, restore_optimiser
 REPORT_EVERY = 25
 """Gradient steps."""
 LEAST_COST_SCALE = 0.3
-"""Costs are measured in their standard deviation in the first data, or in this share of their mean if that is more:
-what never varied there may do so later."""
+"""Costs are measured in their standard deviation in the first data, or in this share of their mean size if that is
+more: what never varied there may do so later."""
+LEAST_OBSERVATION_SCALE = 0.01
+"""The same for observations."""
 LEAST_SAFETY_SCALE = 0.1
 """The same for safety costs, which lie between 0 and 1."""
 
@@ -53,7 +55,7 @@ class PlanetAgent(AnyAgent):
         self._policy = PlanningPolicy(task, settings.latent, settings.planner, self._cpu_generator()).to(self._device)
         parameters = [parameter for parameter in self._policy.model.parameters() if parameter.requires_grad]
         self._optimiser = torch.optim.Adam(parameters, lr=settings.latent.rate, eps=1e-5)
-        self._replay = Replay(self._policy.camera or task.observe, self._raw, self._device)
+        self._replay = self._empty_replay()
         self._trained = False
         self._work: _Work | None = None
 
@@ -81,6 +83,9 @@ class PlanetAgent(AnyAgent):
         if not len(self.data):
             raise UserError(f"nothing is known of {self.task.name} yet: tell(traces) of a first trial comes before")
 
+    def _empty_replay(self) -> Replay:
+        return Replay(self._policy.camera or self.task.observe, self._raw, self._device)
+
     def _raw(self, action: Tensor) -> Tensor:
         return self._policy.raw(action.to(self._device))
 
@@ -107,13 +112,15 @@ class PlanetAgent(AnyAgent):
         if self._policy.camera is None:
             centre, scale = self.task.observation_scale(transitions.x)
             model.centre.copy_(centre)
-            model.scale.copy_(scale)
+            # What hardly varies in the first data may do so later.
+            model.scale.copy_(torch.maximum(scale, LEAST_OBSERVATION_SCALE * centre.abs()).clamp(min=1e-3))
         cost, safety = transitions.cost, transitions.safety
-        mean = float(cost.mean())
-        model.outcome_mean[0], model.outcome_mean[1:] = mean, safety.mean(0)
-        model.outcome_scale[0] = max(float(cost.std(correction=0)), LEAST_COST_SCALE * mean, 1e-6)
+        # A reward that is mostly positive makes costs negative.
+        size = max(float(cost.abs().mean()), 1e-6)
+        model.outcome_mean[0], model.outcome_mean[1:] = float(cost.mean()), safety.mean(0)
+        model.outcome_scale[0] = max(float(cost.std(correction=0)), LEAST_COST_SCALE * size)
         model.outcome_scale[1:] = safety.std(0, correction=0).clamp(min=LEAST_SAFETY_SCALE)
-        self._policy.safety_weight.fill_(self.settings.latent.safety_weight * max(mean, 1e-6))
+        self._policy.safety_weight.fill_(self.settings.latent.safety_weight * size)
 
     def _train(self, work: _Work) -> None:
         """Gradient steps on the evidence bound. At every report all is in order: there it can be broken off."""
@@ -169,7 +176,7 @@ class PlanetAgent(AnyAgent):
             "policy": {name: value.clone() for name, value in self._policy.state_dict().items()},
             "optimiser": optimiser_state(self._optimiser),
             "trained": self._trained,
-            "work": None if self._work is None else vars(self._work),
+            "work": None if self._work is None else dict(vars(self._work)),
         }
 
     def load_state_dict(self, state: State, data: DataSet) -> None:
@@ -177,6 +184,7 @@ class PlanetAgent(AnyAgent):
         self.data = data
         self._policy.load_state_dict(state["policy"])
         restore_optimiser(self._optimiser, state["optimiser"])
+        self._replay = self._empty_replay()
         self._replay.extend(data.transitions)
         self._trained = bool(state["trained"])
         self._work = None if state["work"] is None else _Work(**state["work"])

@@ -130,6 +130,12 @@ def camera(task: Task) -> Callable[[Tensor], Tensor]:
             "leave --model.observation at vector"
         )
     world = task.world()
+    first = world.render(task.start(1, Generator().manual_seed(0))[0], None, 0, PICTURE)
+    if first.shape != (PICTURE, PICTURE, 3) or first.dtype != np.uint8:
+        raise UserError(
+            f"{task.name}: a picture of size {PICTURE} is {list(first.shape)} ({first.dtype}); it must be "
+            f"[{PICTURE}, {PICTURE}, 3] (uint8)"
+        )
 
     def look(x: Tensor) -> Tensor:
         pictures = [world.render(one, None, i, PICTURE) for i, one in enumerate(x.cpu())]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from torch import Generator
+from torch import Generator, Tensor
 
 from samba_rl.tasks.task import World, no_costs_yet, remember_cost
 from samba_rl.types import Policy, Remembering, Traces, UserError
@@ -22,9 +22,17 @@ def rollout(world: World, policy: Policy, n: int, horizon: int | None = None, *,
     recent = no_costs_yet(task, x)
     active = torch.ones(n, dtype=torch.bool, device=x.device)
     terminated = torch.zeros_like(active)
-    states, rows, zetas = [x], [], []
+    rows: list[tuple[Tensor, ...]] = []
+    states, zetas = [x], []
     for t in range(steps):
         observation = task.observe(x)
+        # To plan is dear: nobody does it for episodes that have all ended.
+        if acting is not policy and rows and not bool(active.any()):
+            _, u, cost, safety, violation, _, _ = rows[-1]
+            nothing = (torch.zeros_like(cost), torch.zeros_like(safety), torch.zeros_like(violation))
+            rows += [(observation, u, *nothing, active, u)] * (steps - t)
+            states += [x] * (steps - t)
+            break
         wanted = acting(observation if look is None else look(x), generator)
         u = task.admit(wanted, n)
         step = world.step(x, u, active)

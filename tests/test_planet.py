@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import copy
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor
 
+from samba_rl import planning
 from samba_rl.agent import Agent
 from samba_rl.agents import make_agent
 from samba_rl.data.packing import pack, unpack
 from samba_rl.evaluation import evaluate
 from samba_rl.learners import make_settings
 from samba_rl.planet import PlanetAgent
-from samba_rl.planner import PlannerSettings
+from samba_rl.planner import CEMPlanner, PlannerSettings
 from samba_rl.planning import PlanningPolicy, camera
 from samba_rl.policies import UniformPolicy
 from samba_rl.reports import Event, LatentReport, Notice, TrialReport
@@ -311,3 +312,142 @@ def test_a_trained_model_predicts_safe_pendulum_better_than_that_nothing_changes
     assert float(error.mean()) < 0.2 * float(still.mean()) and bool((error < 0.5 * still)[1:].all())
     cost, expected = fresh.cost[:, :15].float(), outcome[..., 0]
     assert float((cost - expected).square().mean()) < 0.3 * float(cost.var())
+
+
+# Costs, parts and ends ------------------------------------------------------------------------------------------------
+
+
+class Dear(Line):  # type: ignore[misc]  # of a final class
+    """Another offset of the cost: a reward that is mostly positive."""
+
+    def _cost(self, x: Tensor, u: Tensor) -> Tensor:
+        return super()._cost(x, u) - 100
+
+
+def test_costs_below_zero_are_measured_by_their_size() -> None:
+    agent = PlanetAgent(Dear(), quick_settings("planet-rs"))
+    traces = random_trial(task=Dear())
+    agent.tell(traces)
+    size = float(traces.cost.abs().mean())
+    assert float(traces.cost.mean()) < 0 and float(agent.policy.safety_weight) == pytest.approx(1.5 * size)
+    assert float(agent.policy.model.outcome_scale[0]) == pytest.approx(
+        max(float(traces.cost.std(correction=0)), 0.3 * size), rel=1e-5
+    )
+
+
+def test_the_safety_cost_weighs_in_the_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    policy, weights = a_policy(), []
+    judged = type(policy.model).imagine
+
+    def imagine(self, belief, actions, weight=0.0):  # type: ignore[no-untyped-def]
+        weights.append(weight)
+        return judged(self, belief, actions, weight)
+
+    monkeypatch.setattr(type(policy.model), "imagine", imagine)
+    policy.safety_weight.fill_(2.5)
+    policy(torch.zeros(1, 1), seeded(0))
+    assert set(weights) == {2.5}
+
+
+def test_parts_of_a_batch_keep_their_own_plans(line_policy: PlanningPolicy, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Judged a few at a time, two steps long: each system does what it would do alone."""
+    monkeypatch.setattr(planning, "AT_ONCE", 7 * line_policy.planner.candidates)
+    seen = torch.linspace(-3, 1, 30, dtype=torch.float64)[:, None]
+    many = line_policy.begin(30)
+    first = many(seen, seeded(0))
+    second = many(seen + first, seeded(1))
+    for i in (0, 8, 29):
+        one = line_policy.begin(1)
+        action = one(seen[i : i + 1], seeded(2))
+        assert float((action - first[i]).abs()) < 0.4
+        assert float((one(seen[i : i + 1] + action, seeded(3)) - second[i]).abs()) < 0.4
+    assert float(first[0]) > 0.8 and float(first[-1]) < -0.3
+
+
+@pytest.mark.parametrize("warm", [True, False])
+def test_the_next_plan_begins_with_what_is_left(warm: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    policy = a_policy(PlannerSettings(20, 4, 2, 3, warm_start=warm))
+    plans = []
+    search = CEMPlanner.__call__
+
+    def planned(self, judge, mean, generator):  # type: ignore[no-untyped-def]
+        plans.append((mean.clone(), search(self, judge, mean, generator)))
+        return plans[-1][1]
+
+    monkeypatch.setattr(CEMPlanner, "__call__", planned)
+    acting = policy.begin(1)
+    for seed in (0, 1):
+        acting(torch.zeros(1, 1), seeded(seed))
+    (_, found), (begun, _) = plans
+    left = torch.cat([found[:, 1:], torch.zeros(1, 1, 1)], 1) if warm else torch.zeros(1, 3, 1)
+    assert torch.equal(begun, left)
+
+
+def test_what_was_expected_ends_with_the_episode() -> None:
+    agent = PlanetAgent(Line(), quick_settings("planet"))
+    agent.tell(random_trial())
+    agent.ask()
+    traces = random_trial(4, 1)
+    cut = traces.active.clone()
+    cut[:, 3:] = False
+    events: list[Event] = []
+    agent._log = events.append
+    agent.tell(replace(traces, active=cut, cost=traces.cost * cut, safety=traces.safety * cut[..., None]))
+    (report,) = (event for event in events if isinstance(event, TrialReport))
+    _, outcome = agent.policy.model.open_loop(traces.observation[:, 0], traces.u.float())
+    assert report.predicted_return == pytest.approx(-float(outcome[:, :3, 0].sum(1).mean()), rel=1e-4)
+
+
+def test_the_rate_falls_to_a_tenth() -> None:
+    settings = quick_settings("planet")
+    agent = PlanetAgent(Line(), replace(settings, latent=replace(settings.latent, updates=1, first_updates=1)))
+    agent.tell(random_trial(20))
+    rates = []
+    for last in (False, True):
+        agent.ask(last=last)
+        rates.append(agent._optimiser.param_groups[0]["lr"])
+    assert rates == pytest.approx([5e-3 * 0.1**0.5, 5e-4])
+
+
+def test_a_state_is_taken_by_an_agent_that_knows_other_data() -> None:
+    agent, used = (PlanetAgent(Line(), quick_settings("planet")) for _ in range(2))
+    agent.tell(random_trial(5, 0))
+    used.tell(random_trial(5, 1))
+    used.load_state_dict(agent.state_dict(), agent.data)
+    one, other = (each._replay.draw(4, 10, seeded(0)) for each in (agent, used))
+    assert all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
+
+
+def test_nobody_plans_for_episodes_that_have_ended() -> None:
+    @dataclass(frozen=True, kw_only=True)
+    class Short(Line):  # type: ignore[misc]
+        def done(self, x: Tensor, recent: Tensor) -> Tensor:
+            return torch.ones(len(x), dtype=torch.bool)
+
+    policy = a_policy(PlannerSettings(10, 2, 1, 4))
+    asked = 0
+    begin = policy.begin
+
+    def counted(n: int):  # type: ignore[no-untyped-def]
+        acting = begin(n)
+
+        def act(observation: Tensor, generator: torch.Generator) -> Tensor:
+            nonlocal asked
+            asked += 1
+            return acting(observation, generator)
+
+        return act
+
+    policy.begin = counted  # type: ignore[method-assign]
+    traces = rollout(Short().world(), policy, 3, generator=seeded(0))
+    assert asked == 1 and traces.active.shape == (3, 10) and traces.steps == 3
+    assert traces.x.shape == (3, 11, 1) and float(traces.cost[:, 1:].abs().sum()) == 0
+
+
+def test_a_picture_of_another_size_is_refused_at_once() -> None:
+    class Small(Line):  # type: ignore[misc]
+        def draw(self, x: Tensor, u: Tensor | None, size: int):  # type: ignore[no-untyped-def]
+            return super().draw(x, u, 48)
+
+    with pytest.raises(UserError, match=r"a picture of size 64 is \[48, 48, 3\]"):
+        camera(Small())

@@ -31,8 +31,9 @@ class RayBackend:
         self._ray: Any = ray
         if not ray.is_initialized():
             try:
+                _knock(address)
                 ray.init(address=address, log_to_driver=False)
-            except (ConnectionError, RuntimeError, ValueError) as error:
+            except (OSError, RuntimeError, ValueError) as error:
                 why = " ".join(str(error).split())
                 raise UserError(
                     f"no Ray cluster answers at '{address}' ({why}); start one: ray start --head"

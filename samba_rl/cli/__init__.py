@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import tyro
 
-from samba_rl.cli import benchmark, listing, results, systems
+from samba_rl.cli import benchmark, figures, listing, results, systems
 from samba_rl.cli.parsing import one_line, parsed
 from samba_rl.types import UserError, did_you_mean, printable
 
@@ -39,6 +39,7 @@ COMMANDS: dict[str, Callable[..., int]] = {
     "eval": results.evaluate,
     "render": results.render,
     "benchmark": benchmark.benchmark,
+    "figures": figures.figures,
     "tasks": systems.tasks,
     "check-env": systems.check_env,
     "rollout": systems.rollout,

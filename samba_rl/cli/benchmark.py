@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import tyro
 from rich.console import Console
 from rich.live import Live
+from rich.markup import escape
 from rich.table import Table
 
-from samba_rl.cli.progress import duration, text
-from samba_rl.types import UserError
+from samba_rl.types import UserError, printable
 
 if TYPE_CHECKING:
     from samba_rl.benchmark.grid import Backend, GridRun, State
@@ -78,7 +78,7 @@ def benchmark(
     console = Console(highlight=False)
     run = GridRun(chosen.cells(), out)
     kept = sum(state.kept for state in run.states.values())
-    console.print(f"{len(run.states)} cells, {kept} of them finished already. Results go to [bold]{text(out)}[/].")
+    console.print(f"{len(run.states)} cells, {kept} of them finished already. Results go to [bold]{_text(out)}[/].")
     if kept < len(run.states):
         backend = _backend(ray, jobs, runs, device, min(steps, SMOKE_STEPS) if grid == "smoke" else steps)
         try:
@@ -90,7 +90,7 @@ def benchmark(
     else:
         failed = []
     for state in failed:
-        console.print(f"[red]Failed twice:[/] {text(state.cell.name)}: {text(state.why)}", soft_wrap=True)
+        console.print(f"[red]Failed twice:[/] {_text(state.cell.name)}: {_text(state.why)}", soft_wrap=True)
     _tables(console, out)
     return 1 if failed else 0
 
@@ -103,6 +103,17 @@ def _backend(ray: str, jobs: int | None, runs: Path, device: str, steps: int) ->
     from samba_rl.benchmark.local import LocalBackend
 
     return LocalBackend(jobs, runs, device, steps)
+
+
+def _text(words: object) -> str:
+    return escape(printable(str(words)))
+
+
+def _duration(seconds: float) -> str:
+    # Here: the module brings in torch, for which the help need not wait.
+    from samba_rl.cli.progress import duration
+
+    return duration(seconds)
 
 
 def _names(words: str) -> tuple[str, ...]:
@@ -127,7 +138,7 @@ def _tables(console: Console, out: Path) -> None:
     for path in written:
         if path.suffix == ".md":
             console.print(path.read_text(encoding="utf-8"), markup=False, soft_wrap=True)
-    console.print(f"Tables: {', '.join(text(path) for path in written)}", soft_wrap=True)
+    console.print(f"Tables: {', '.join(_text(path) for path in written)}", soft_wrap=True)
 
 
 class _Shown:
@@ -165,9 +176,9 @@ class _Shown:
         if state.status == "finished":
             left = run.seconds_left()
             done = sum(each.status == "finished" for each in run.states.values())
-            rest = "" if left is None or done == len(run.states) else f", about {duration(left)} left"
-            return f"{name}: finished in {duration(state.seconds)} ({done} of {len(run.states)}{rest})"
-        return f"{name}: {text(state.why)}; {'it is tried once more' if state.status == 'waiting' else 'given up'}"
+            rest = "" if left is None or done == len(run.states) else f", about {_duration(left)} left"
+            return f"{name}: finished in {_duration(state.seconds)} ({done} of {len(run.states)}{rest})"
+        return f"{name}: {_text(state.why)}; {'it is tried once more' if state.status == 'waiting' else 'given up'}"
 
 
 def _table(run: GridRun) -> Table:
@@ -175,7 +186,7 @@ def _table(run: GridRun) -> Table:
     states = list(run.states.values())
     done = sum(state.status == "finished" for state in states)
     left = run.seconds_left()
-    when = "" if left is None else f", about {duration(left)} left"
+    when = "" if left is None else f", about {_duration(left)} left"
     table = Table(title=f"{done} of {len(states)} cells finished{when}", title_justify="left")
     seeds = sorted({state.cell.seed for state in states})
     for column in ("system", "learner", *map(str, seeds)):

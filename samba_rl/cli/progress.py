@@ -81,10 +81,10 @@ class Progress:
                 self._phase = "learning the model"
             return
         if isinstance(event, LatentReport):
+            same = self._learned is not None and self._learned.update < event.update
+            self._controls += event.update - (self._learned.update if same and self._learned is not None else 0)
             self._learned = event
-            done = self._updates_before() + event.update
-            self._times.append((done, event.seconds))
-            self._controls = done
+            self._times.append((self._controls, event.seconds))
             self._phase = f"learning the model, {event.update} of {event.updates}"
             if event.update == event.updates:
                 self._phase = "real trial" if self._trials_left() else "done"
@@ -96,12 +96,6 @@ class Progress:
         if event.control == event.controls:
             more = "real trial" + self._of_model(", and fitting the model")
             self._phase = more if self._trials_left() else "choosing the policy"
-
-    def _updates_before(self) -> int:
-        """Gradient steps of a latent model before those of this trial."""
-        latent, trial = self._settings.latent, self._trial
-        trials = 0 if trial is None else trial.iteration
-        return latent.first_updates + (trials - 1) * latent.updates if trials else 0
 
     # Time -----------------------------------------------------------------------------------------------------------
 
@@ -118,9 +112,9 @@ class Progress:
         imagination, latest = self._settings.imagination, self._latest
         trials = self._trials_left()
         if self._learned is not None:
-            left = (trials + 1) * self._settings.latent.updates
+            left = trials * self._settings.latent.updates
             if self._trial is not None and self._learned.iteration == self._trial.iteration:
-                left -= self._learned.update
+                left += self._learned.updates - self._learned.update
             return max(left, 0) * (now - begin) / (self._controls - count)
         left = trials * imagination.iterations + imagination.last_iterations
         if latest is not None and self._trial is not None and latest.iteration == self._trial.iteration:

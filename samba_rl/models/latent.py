@@ -54,8 +54,8 @@ class LatentSettings:
     """Adam's learning rate at first; it falls to a tenth by the end of the run."""
     max_gradient_norm: float = 10.0
     safety_weight: float = 1.5
-    """Where the planner minimises the safety cost too (planet-rs): what a unit of it weighs, in units of the mean cost
-    of a step of the first trials."""
+    """Where the planner minimises the safety cost too (planet-rs): what a unit of it weighs, in units of the mean size
+    of a step's cost in the first data."""
 
     def __post_init__(self) -> None:
         for name in (

@@ -110,7 +110,8 @@ class Run:
             seed=seed,
             alpha=self.settings.constraint.alpha,
             constraints=self.constraints,
-            deterministic=deterministic,
+            # A planner has no noise to leave out.
+            deterministic=deterministic or not isinstance(self.policy, GaussianPolicy),
             workers=workers,
         )
 

@@ -1,0 +1,83 @@
+"""The command figures: the paper's figures, by name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import tyro
+from rich.console import Console
+from rich.markup import escape
+
+from samba_rl.types import UserError
+
+if TYPE_CHECKING:
+    from samba_rl.benchmark.cells import CellResult
+
+FOLDER = Path("figures")
+ALL = "all"
+
+
+def figures(
+    name: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="NAME")],
+    results: Path | None = None,
+    out: Annotated[Path | None, tyro.conf.arg(aliases=["-o"])] = None,
+    task: str | None = None,
+    samples: tuple[int, ...] = (),
+    seed: int = 0,
+) -> int:
+    """Draw one of the paper's figures: information, predictions, curves, trade-off, tail, systems; or all of them.
+
+    Args:
+        name: information: what would teach the model, over the state space. predictions: imagined against true
+            motion. curves: learning against real samples. trade-off: return against safety. tail: the constraint,
+            promised and realised. systems: what they look like. all: each that can be drawn.
+        results: The folder that `samba-rl benchmark` wrote, for curves, trade-off and tail.
+        out: The file to write, .png or .pdf; with all: the folder. Left out: figures/NAME.png.
+        task: The system. Left out: the pendulum, or each of which there are results; with all: each.
+        samples: Sizes of the models, as --samples 20 40 100. Left out: the paper's.
+        seed: The same seed gives the same figure.
+    """
+    from samba_rl.figures import named
+    from samba_rl.tasks import TASKS
+
+    if name != ALL:
+        if name not in named.NAMES:
+            raise UserError(f"no figure is called '{name}'; there are: {', '.join(named.NAMES)}, {ALL}")
+        path = out or _path(FOLDER, name, task)
+        named.check_path(path)
+        _draw(name, _read(results) if name in named.OF_RESULTS else None, task, samples, seed, path)
+        return 0
+    folder = out or FOLDER
+    if folder.suffix.lower() in named.SUFFIXES:
+        raise UserError(f"all the figures cannot go into one file, '{folder}'; give a folder")
+    cells, drawn = _read(results), 0
+    for each in named.NAMES:
+        for system in list(TASKS) if task is None and each in named.BY_SYSTEM else [task]:
+            try:
+                _draw(each, cells, system, samples, seed, _path(folder, each, system))
+                drawn += 1
+            except UserError as error:
+                Console(stderr=True).print(f"not drawn: {escape(str(error))}", soft_wrap=True)
+    return 0 if drawn else 2
+
+
+def _path(folder: Path, name: str, task: str | None) -> Path:
+    return folder / (f"{name}.png" if task is None or name == "systems" else f"{name}-{task}.png")
+
+
+def _read(results: Path | None) -> list[CellResult] | None:
+    from samba_rl.benchmark.cells import read_results
+
+    return None if results is None else read_results(results)
+
+
+def _draw(
+    name: str, cells: list[CellResult] | None, task: str | None, samples: tuple[int, ...], seed: int, path: Path
+) -> None:
+    from samba_rl.figures import named
+
+    console = Console()
+    with console.status(f"Drawing {name}"):
+        named.save(named.draw(name, cells, task, samples or None, seed), path)
+    console.print(f"{name}: {escape(str(path))}", soft_wrap=True)

@@ -1,0 +1,52 @@
+"""The command benchmark, end to end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from samba_rl.cli import main
+
+
+def test_a_small_grid_from_the_command_to_its_tables(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    command = ["benchmark", "smoke", "--learners", "ppo, sppo", "--steps", "60", "--jobs", "2"]
+    assert main(command) == 0
+    told = capsys.readouterr().out
+    assert "2 cells, 0 of them finished already" in told and "safe-pendulum-sppo-smoke-100: finished in" in told
+    assert "| Safe Pendulum | SPPO | 0.75 | 1 | " in told
+    names = {path.name for path in Path("results/tables").iterdir()}
+    assert {"table-1-smoke.md", "table-1-smoke.csv", "table-1-smoke.tex", "table-2-smoke.md"} <= names
+    # Once more: nothing is run again.
+    before = {path: path.stat().st_mtime_ns for path in Path("results").glob("*.json")}
+    assert main(command) == 0
+    assert "2 cells, 2 of them finished already" in capsys.readouterr().out
+    assert {path: path.stat().st_mtime_ns for path in Path("results").glob("*.json")} == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["paper", "--learners", "sambo"], "no learner is called 'sambo'; did you mean 'samba'?"),
+        (["paper", "--tasks", "pendulum"], "no system is called 'pendulum'"),
+        (["paper", "--limits", "0.25,lots"], "--limits 0.25,lots: give numbers with commas between them"),
+        (["paper", "--seeds", "0"], "seeds = 0; at least 1 is needed"),
+        (["smoke", "--steps", "0"], "--steps 0: at least 1 is needed"),
+        (["smoke", "--jobs", "0"], "jobs = 0; at least 1 is needed"),
+        (["smoke", "--ray", "127.0.0.1:1"], "no Ray cluster answers at '127.0.0.1:1'"),
+    ],
+)
+def test_wrong_arguments_are_answered(
+    arguments: list[str],
+    message: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["benchmark", *arguments]) == 2
+    assert message in capsys.readouterr().err
+    assert not list(tmp_path.glob("results/*.json"))
