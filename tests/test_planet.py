@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -27,6 +28,7 @@ from samba_rl.runs import load_run, resume, train
 from samba_rl.tasks import make_task
 from samba_rl.types import Stopped, Traces, UserError
 from tests.line import Line, quick_settings, spend
+from tests.threads import one_thread
 
 
 def seeded(seed: int) -> torch.Generator:
@@ -39,6 +41,13 @@ def random_trial(n: int = 10, seed: int = 0, task: Line | None = None) -> Traces
 
 def learned(agent: PlanetAgent) -> bytes:
     return pack(agent.state_dict()["policy"])
+
+
+@pytest.fixture(autouse=True, scope="module")
+def single() -> Iterator[None]:
+    """Small networks are quicker so."""
+    with one_thread():
+        yield
 
 
 @pytest.fixture(scope="module")

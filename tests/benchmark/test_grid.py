@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -30,8 +30,16 @@ from samba_rl.evaluation import Evaluation
 from samba_rl.learners import LEARNERS, make_settings
 from samba_rl.tasks import TASKS
 from samba_rl.types import UserError
+from tests.threads import one_thread
 
 PENDULUM = "safe-pendulum"
+
+
+@pytest.fixture(autouse=True, scope="module")
+def single() -> Iterator[None]:
+    """As in a cell's process: with more threads sums are taken in another order."""
+    with one_thread():
+        yield
 
 
 def an_evaluation() -> Evaluation:
