@@ -77,7 +77,6 @@ class CEMPlanner:
         return mean
 
 
-def shifted(plan: Tensor, horizon: int | None = None) -> Tensor:
+def shifted(plan: Tensor) -> Tensor:
     """What is left of plans [B, H, nu] once their first actions are taken, with the centre of the range at the end."""
-    rest = torch.cat([plan[:, 1:], torch.zeros_like(plan[:, :1])], dim=1)
-    return rest if horizon is None else rest[:, :horizon]
+    return torch.cat([plan[:, 1:], torch.zeros_like(plan[:, :1])], dim=1)
