@@ -10,7 +10,8 @@ import numpy as np
 import torch
 from torch import Generator, Tensor, nn
 
-from samba_rl.models.latent import PICTURE, Belief, LatentModel, LatentSettings
+from samba_rl.models.latent import Belief, LatentModel, LatentSettings
+from samba_rl.models.networks import PICTURE
 from samba_rl.planner import CEMPlanner, PlannerSettings, shifted
 from samba_rl.types import UserError
 

@@ -18,6 +18,7 @@ def test_the_cost_is_what_the_steps_cost() -> None:
 def test_information_is_minimised_with_a_minus_sign() -> None:
     traces = by_hand([[1.0, 2.0]], zeta=[[0.5, 0.25]])
     assert information(traces).tolist() == [[-0.5, -0.25]]
+    assert torch.equal(OBJECTIVES["safety"](traces), traces.safety.sum(-1))
     assert torch.equal(OBJECTIVES["cost"](traces) + OBJECTIVES["information"](traces), traces.cost - traces.zeta)  # type: ignore[operator]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, final
@@ -11,6 +10,7 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional
 
+from samba_rl.models.networks import PICTURE, as_floats, initialise, layers, picture_decoder, picture_encoder
 from samba_rl.policies import tanh_
 from samba_rl.types import UserError
 
@@ -20,8 +20,6 @@ LEAST_HEAD_STD = 0.02
 """Of what the heads predict, in standard deviations of the first data: better than this is not worth any nats."""
 FIRST_HEAD_STD = 0.3
 """The same before anything is learned."""
-PICTURE = 64
-"""Pixels on a side."""
 
 
 @dataclass(frozen=True)
@@ -358,60 +356,6 @@ class LatentModel(nn.Module):
         if self.settings.observation == "vector":
             seen = seen * self.scale + self.centre
         return seen, outcome * self.outcome_scale + self.outcome_mean
-
-
-# Networks -------------------------------------------------------------------------------------------------------------
-
-
-def layers(size_in: int, hidden: int, size_out: int) -> nn.Sequential:
-    """One hidden layer."""
-    return nn.Sequential(nn.Linear(size_in, hidden), nn.ELU(inplace=True), nn.Linear(hidden, size_out))
-
-
-def picture_encoder(channels: int, size_out: int) -> nn.Sequential:
-    """Pictures [B, 3, 64, 64] to [B, size_out]."""
-    sizes = [3, channels, 2 * channels, 4 * channels, 8 * channels]
-    parts: list[nn.Module] = []
-    for a, b in itertools.pairwise(sizes):
-        parts += [nn.Conv2d(a, b, 4, stride=2), nn.ReLU(inplace=True)]
-    # 64 -> 31 -> 14 -> 6 -> 2 pixels
-    return nn.Sequential(*parts, nn.Flatten(), nn.Linear(4 * sizes[-1], size_out))
-
-
-def picture_decoder(size_in: int, channels: int) -> nn.Sequential:
-    """[B, size_in] to pictures [B, 3, 64, 64]."""
-    wide = 16 * channels
-    # 1 -> 5 -> 13 -> 30 -> 64 pixels
-    return nn.Sequential(
-        nn.Linear(size_in, wide),
-        nn.Unflatten(1, (wide, 1, 1)),
-        nn.ConvTranspose2d(wide, 4 * channels, 5, stride=2),
-        nn.ReLU(inplace=True),
-        nn.ConvTranspose2d(4 * channels, 2 * channels, 5, stride=2),
-        nn.ReLU(inplace=True),
-        nn.ConvTranspose2d(2 * channels, channels, 6, stride=2),
-        nn.ReLU(inplace=True),
-        nn.ConvTranspose2d(channels, 3, 6, stride=2),
-    )
-
-
-def as_floats(pictures: Tensor) -> Tensor:
-    """Pixels 0..255 (uint8) as -0.5..0.5."""
-    return pictures.float() / 255 - 0.5
-
-
-@torch.no_grad()
-def initialise(module: nn.Module, generator: Generator) -> None:
-    """Draw every weight from the generator, as wide as its inputs are many, and make biases zero."""
-    for name, parameter in module.named_parameters():
-        if parameter.dim() < 2:
-            parameter.zero_()
-            continue
-        # A transposed convolution has its inputs first; of a kernel that strides every output sees a quarter.
-        transposed = isinstance(module.get_submodule(name.rpartition(".")[0]), nn.ConvTranspose2d)
-        inputs = parameter.shape[0] * parameter[0, 0].numel() / 4 if transposed else parameter[0].numel()
-        bound = math.sqrt(3 / inputs)
-        parameter.copy_((2 * torch.rand(parameter.shape, generator=generator) - 1) * bound)
 
 
 def _normal(parameters: Tensor) -> Normal:

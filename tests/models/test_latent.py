@@ -21,10 +21,10 @@ from samba_rl.models.latent import (
     LatentSettings,
     Normal,
     Sequences,
-    as_floats,
     kl_normal,
     negative_log_normal,
 )
+from samba_rl.models.networks import as_floats
 from samba_rl.types import UserError
 
 SMALL = LatentSettings(deterministic=5, stochastic=3, hidden=6, free_nats=0.0)
