@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from torch import Generator
 
 from samba_rl.learning import AnyAgent, Learned
@@ -9,8 +11,11 @@ from samba_rl.sources import first_policy
 from samba_rl.trials import Trials
 from samba_rl.types import Policy
 
+Watch = Callable[[int, Policy], None]
+"""Is given the number of the trial that a policy follows, and the policy, before it makes a trial of its own."""
 
-def train(agent: AnyAgent, trials: Trials, generator: Generator) -> Learned:
+
+def train(agent: AnyAgent, trials: Trials, generator: Generator, watch: Watch | None = None) -> Learned:
     """Algorithm 1: spend the agent's budget of real samples, and give the policy that it ends with.
 
     An agent that has learned before goes on where it was.
@@ -30,6 +35,9 @@ def train(agent: AnyAgent, trials: Trials, generator: Generator) -> Learned:
     while agent.iteration < 0 and (episodes := affordable(-(-first.samples // task.horizon))):
         trial(first_policy(task, first.how, episodes, first.hold, generator), episodes)
     while episodes := affordable(settings.episodes):
-        trial(agent.ask(), episodes)
+        policy = agent.ask()
+        if watch is not None:
+            watch(agent.iteration, policy)
+        trial(policy, episodes)
     agent.ask(last=True)
     return agent.policy

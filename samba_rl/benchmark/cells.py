@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from samba_rl.benchmark.audit import Audit
 from samba_rl.data.files import disk_error, replacing
 from samba_rl.evaluation import Evaluation
 from samba_rl.learners import Settings, make_settings
@@ -74,13 +75,13 @@ class Point:
 
 @dataclass(frozen=True)
 class Tail:
-    """The first constraint after a trial: what the model promised, and what the next trial realised."""
+    """The first constraint after a trial: what the model promised of the improved policy, and what that realised."""
 
     iteration: int
     predicted: float
     target: float
     realised: float
-    """Safety cost of the next trial's episodes, on average: a trial has too few of them for a quantile."""
+    """On the real system, in an audit apart from learning: a trial has too few episodes for a quantile."""
 
 
 @dataclass(frozen=True)
@@ -116,14 +117,11 @@ def curve_of(events: Sequence[Event]) -> tuple[Point, ...]:
     )  # fmt: skip
 
 
-def tail_of(events: Sequence[Event]) -> tuple[Tail, ...]:
-    """The first constraint on the model at the end of each improvement, and the trial that followed."""
+def tail_of(events: Sequence[Event], realised: Mapping[int, float]) -> tuple[Tail, ...]:
+    """The first constraint on the model at the end of each improvement, beside what an audit found it to be."""
     ends = {e.iteration: e for e in events if isinstance(e, ImprovementReport) and e.values}
-    trials = {e.iteration: e for e in events if isinstance(e, TrialReport)}
     return tuple(
-        Tail(i, end.values[0], end.targets[0], trials[i + 1].safety_cost)
-        for i, end in sorted(ends.items())
-        if i + 1 in trials
+        Tail(i, end.values[0], end.targets[0], realised[i]) for i, end in sorted(ends.items()) if i in realised
     )
 
 
@@ -140,23 +138,27 @@ def run_cell(
     from samba_rl.runs import resume, train
     from samba_rl.runs.folder import CONFIG
 
+    settings = cell.settings()
+    audit = Audit(make_task(cell.task), settings, folder, steps, workers)
     if (folder / CONFIG).exists():
-        run = resume(folder, log=log, workers=workers)
+        run = resume(folder, log=log, workers=workers, watch=audit)
     else:
         run = train(
             cell.task,
             cell.learner,
             preset=cell.preset,
             seed=cell.seed,
-            settings=cell.settings(),
+            settings=settings,
             device=device,
             out=folder,
             log=log,
             workers=workers,
+            watch=audit,
         )
     with_noise = run.evaluate(steps, workers=workers)
     same = run.still_policy is run.policy
     without = with_noise if same else run.evaluate(steps, deterministic=True, workers=workers)
+    audit.add(run.trials[-1].iteration, with_noise)
     events: list[Event] = [*run.trials, *run.improvements]
     return CellResult(
         cell=cell,
@@ -168,7 +170,7 @@ def run_cell(
         with_noise=with_noise,
         without_noise=without,
         curve=curve_of(events),
-        tail=tail_of(events),
+        tail=tail_of(events, audit.realised),
         versions=tuple((name, str(version)) for name, version in run.summary["versions"].items()),
     )
 

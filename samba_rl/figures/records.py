@@ -93,7 +93,7 @@ class TailRecord(Protocol):
 
     @property
     def realised(self) -> float:
-        """and what the next trial's episodes cost in safety, on average."""
+        """and what it was on the real system."""
         ...
 
 

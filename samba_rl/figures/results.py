@@ -149,7 +149,7 @@ def trade_off(results: Sequence[ResultRecord], task: str | None = None) -> Figur
 
 
 def tail(results: Sequence[ResultRecord], task: str | None = None) -> Figure:
-    """What the model promised of the constraint after each trial, and what the next trial came to."""
+    """What the model promised of the constraint after each trial, and what the policy then realised."""
     drawn = _needed(
         [
             g
@@ -161,7 +161,7 @@ def tail(results: Sequence[ResultRecord], task: str | None = None) -> Figure:
         task,
     )
     tasks, labels = _unique(group.task for group in drawn), _unique(group.label for group in drawn)
-    figure = new_figure(2.0 * len(labels) + 1.4, "The constraint: promised by the model, realised by the next trial")
+    figure = new_figure(2.0 * len(labels) + 1.4, "The constraint: promised by the model, realised on the system")
     grid = figure.subplots(len(labels), len(tasks), squeeze=False, sharex="col")
     for row, label in zip(grid, labels, strict=True):
         for axes, name in zip(row, tasks, strict=True):
@@ -171,7 +171,7 @@ def tail(results: Sequence[ResultRecord], task: str | None = None) -> Figure:
     for axes, name in zip(grid[0], tasks, strict=True):
         axes.set_title(_title(name, len(tasks)), fontsize=FONT_SIZE)
     for axes in grid[-1]:
-        axes.set_xlabel("real trial", fontsize=FONT_SIZE)
+        axes.set_xlabel("after real trial", fontsize=FONT_SIZE)
         whole_numbers(axes)
     handles = next(axes for axes in grid.flat if axes.lines).get_legend_handles_labels()[0]
     figure.legend(handles=handles, loc="outside lower center", ncols=3, frameon=False, fontsize=FONT_SIZE - 0.5)
@@ -185,14 +185,14 @@ def _tail(axes: Axes, group: Group) -> None:
     short = words.split(" of ")[0]
     names: tuple[tuple[str, str, dict[str, Any]], ...] = (
         ("predicted", f"promised: {short}", {"color": BLUE, "marker": "o"}),
-        ("realised", "realised: mean of the trial", {"color": VERMILION, "linestyle": "--", "marker": "D"}),
+        ("realised", f"realised: {short}", {"color": VERMILION, "linestyle": "--", "marker": "D"}),
         ("target", "held under", {"color": INK, "linestyle": ":"}),
     )
     top = 0.0
     for name, label, look in names:
         lines = []
         for result in group.results:
-            scale = 1.0 if name == "realised" else _per_episode(result)
+            scale = _per_episode(result)
             lines.append(([t.iteration for t in result.tail], [scale * getattr(t, name) for t in result.tail]))
         values = band(lines)
         axes.fill_between(values.x, values.low, values.high, color=look["color"], alpha=0.16, linewidth=0)

@@ -42,6 +42,7 @@ from samba_rl.runs.session import CHECKPOINT_EVERY, About, Session
 from samba_rl.runs.summary import by_kind, config_of, name_of, other_versions, summary_of
 from samba_rl.tasks import TASKS, make_task
 from samba_rl.tasks.task import Task
+from samba_rl.train import Watch
 from samba_rl.types import Policy, Stopped, UserError
 
 
@@ -130,6 +131,7 @@ def train(
     workers: int | None = None,
     stop: Callable[[], bool] | None = None,
     checkpoint_every: float = CHECKPOINT_EVERY,
+    watch: Watch | None = None,
     **changes: Any,
 ) -> Run:
     """Learn a policy on a system.
@@ -147,6 +149,8 @@ def train(
         workers: Processes for systems that a simulator runs; None: one for each core.
         stop: Is asked now and then whether the run should end; if so it raises `Stopped` when all is safely written.
         checkpoint_every: Seconds between checkpoints at most, while the policy is improved.
+        watch: Is called with each policy before its real trial, as `watch(iteration, policy)`; whatever it does with
+            the policy is no part of the run. After an interruption it may get the last one again.
         changes: Fields of `Settings`, such as real_samples=300 or constraint={"limit": 0.5}.
     """
     system = make_task(task) if isinstance(task, str) else task
@@ -160,7 +164,9 @@ def train(
     folder = None if out is None else RunFolder.create(Path(out), config_of(system, about, workers), earlier)
     session: Session | None = None
     try:
-        session = Session(system, about, folder, log=log, stop=stop, workers=workers, checkpoint_every=checkpoint_every)
+        session = Session(
+            system, about, folder, log=log, stop=stop, workers=workers, checkpoint_every=checkpoint_every, watch=watch
+        )
         session.begin(earlier)
         return _run(session)
     except Stopped:
@@ -182,6 +188,7 @@ def resume(
     workers: int | None = None,
     stop: Callable[[], bool] | None = None,
     checkpoint_every: float = CHECKPOINT_EVERY,
+    watch: Watch | None = None,
 ) -> Run:
     """Go on with a run that was interrupted, to the end that it would have had; one that is finished is loaded.
 
@@ -192,6 +199,7 @@ def resume(
         workers: Processes for systems that a simulator runs; None: as many as the run had.
         stop: As for `train`.
         checkpoint_every: As for `train`.
+        watch: As for `train`.
     """
     home = Path(folder)
     system, about, config = _of_folder(home, task)
@@ -208,7 +216,9 @@ def resume(
         count = (
             from_plain(int | None, config.get("workers"), f"{home / CONFIG}: workers") if workers is None else workers
         )
-        session = Session(system, about, run, log=log, stop=stop, workers=count, checkpoint_every=checkpoint_every)
+        session = Session(
+            system, about, run, log=log, stop=stop, workers=count, checkpoint_every=checkpoint_every, watch=watch
+        )
         session.restore(checkpoint, events)
         for notice in [*notices, *other_versions(config)]:
             session.notice(notice)

@@ -21,7 +21,7 @@ from samba_rl.reports import Event, ImprovementReport, LatentReport, Log, Notice
 from samba_rl.runs.checkpoints import Checkpoint
 from samba_rl.runs.folder import RunFolder
 from samba_rl.tasks.task import Task
-from samba_rl.train import train
+from samba_rl.train import Watch, train
 from samba_rl.trials import Trials
 from samba_rl.types import Paused, State, Stopped, Transitions, UserError
 
@@ -62,6 +62,7 @@ class Session:
         stop: Callable[[], bool] | None = None,
         workers: int | None = None,
         checkpoint_every: float = CHECKPOINT_EVERY,
+        watch: Watch | None = None,
     ) -> None:
         """`stop` says whether the run should end before its time: it then does so, with `Stopped`, as soon as all is
         safe."""
@@ -69,7 +70,7 @@ class Session:
         self.events: list[Event] = []
         self.agent = make_agent(task, about.settings, seed=about.seed, device=about.device, log=self._heard)
         self._generator = Generator().manual_seed(about.seed)
-        self._log, self._stop = log, stop
+        self._log, self._stop, self._watch = log, stop, watch
         self._every, self._saved, self._save_seconds = checkpoint_every, time.monotonic(), 0.0
         self._trials = Trials(
             task.world(workers),
@@ -112,7 +113,7 @@ class Session:
     def run(self) -> Learned:
         """Learn, to the end."""
         try:
-            return train(self.agent, self._trials, self._generator)
+            return train(self.agent, self._trials, self._generator, self._watch)
         except Paused:
             # Of a trial in which nothing took place there was no report, and so no checkpoint.
             if self.folder is not None:

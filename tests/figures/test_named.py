@@ -213,14 +213,14 @@ def test_tail_of_the_learners_with_a_model() -> None:
     results = [result(learner, seed) for learner in ("samba", "sppo", "ppo") for seed in (0, 1)]
     figure = tail(results)
     (axes,) = figure.axes
-    assert list(lines(axes)) == ["promised: CVaR 0.9", "realised: mean of the trial", "held under"] == legend(figure)
+    assert list(lines(axes)) == ["promised: CVaR 0.9", "realised: CVaR 0.9", "held under"] == legend(figure)
     assert_allclose(lines(axes)["promised: CVaR 0.9"], ([0, 1], [2.5, 1.5]))
     assert_allclose(lines(axes)["held under"][1], [0.6, 0.6])
-    # Where the limit is meant for a step, what is promised is drawn for an episode of 30.
+    # Where the limit is meant for a step, both are drawn for an episode of 30.
     per_step = [replace(each, with_noise=evaluation(1, -1, per_step=True)) for each in results]
     (axes,) = tail(per_step).axes
     assert_allclose(lines(axes)["promised: CVaR 0.9"][1], [75, 45])
-    assert_allclose(lines(axes)["realised: mean of the trial"][1], [1, 1])
+    assert_allclose(lines(axes)["realised: CVaR 0.9"][1], [30, 30])
 
 
 # By name --------------------------------------------------------------------------------------------------------------
