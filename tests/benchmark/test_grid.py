@@ -30,7 +30,7 @@ from samba_rl.benchmark.local import LocalBackend
 from samba_rl.evaluation import Evaluation, evaluate
 from samba_rl.learners import LEARNERS, make_settings
 from samba_rl.tasks import TASKS
-from samba_rl.types import UserError
+from samba_rl.types import Policy, UserError
 from tests.threads import one_thread
 
 PENDULUM = "safe-pendulum"
@@ -143,7 +143,7 @@ def test_a_cell_s_policies_are_measured_apart_from_learning(tmp_path: Path) -> N
 
     cell = Cell(PENDULUM, "sppilco", 3, "smoke")
     result = run_cell(cell, tmp_path / "run", steps=200)
-    run, policies = load_run(tmp_path / "run"), {}
+    run, policies = load_run(tmp_path / "run"), dict[int, Policy]()
     same = train(PENDULUM, "sppilco", preset="smoke", seed=3, watch=policies.__setitem__)
     assert all(torch.equal(a, b) for a, b in zip(run.policy.parameters(), same.policy.parameters(), strict=True))
     policies[run.trials[-1].iteration] = same.policy
