@@ -31,15 +31,7 @@ class Audit:
         self._task, self._path, self._workers = task, folder / FILE, workers
         self._steps = min(steps, STEPS)
         self._constraints = constraints_of(task, settings) if settings.traces == "model" else ()
-        self.realised: dict[int, float] = {}
-        if self._path.exists():
-            try:
-                kept = json.loads(self._path.read_text(encoding="utf-8"))
-                self.realised = {int(iteration): float(realised) for iteration, realised in kept.items()}
-            except (ValueError, TypeError, AttributeError) as error:
-                raise UserError(
-                    f"{self._path} is damaged ({error}); remove it: the tail's figure then leaves out what it held"
-                ) from error
+        self.realised = read_audit(folder)
 
     def __call__(self, iteration: int, policy: Policy) -> None:
         """Measure the policy that follows a trial."""
@@ -55,3 +47,17 @@ class Audit:
             self.realised[iteration] = evaluation.constraints[0][1]
             with replacing(self._path) as file:
                 file.write(json.dumps(self.realised).encode())
+
+
+def read_audit(folder: Path) -> dict[int, float]:
+    """The first constraint on the real system, by trial, as far as it was measured."""
+    path = folder / FILE
+    if not path.exists():
+        return {}
+    try:
+        kept = json.loads(path.read_text(encoding="utf-8"))
+        return {int(iteration): float(realised) for iteration, realised in kept.items()}
+    except (OSError, ValueError, TypeError, AttributeError) as error:
+        raise UserError(
+            f"{path} is damaged ({error}); remove it: the tail's figure then leaves out what it held"
+        ) from error

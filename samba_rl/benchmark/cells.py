@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from samba_rl.benchmark.audit import Audit
 from samba_rl.data.files import disk_error, replacing
@@ -16,6 +16,9 @@ from samba_rl.plain import from_plain, to_plain
 from samba_rl.reports import Event, ImprovementReport, TrialReport
 from samba_rl.tasks import make_task
 from samba_rl.types import UserError
+
+if TYPE_CHECKING:
+    from samba_rl.runs import Run
 
 FORMAT = 1
 CURVE = 100
@@ -159,6 +162,13 @@ def run_cell(
     same = run.still_policy is run.policy
     without = with_noise if same else run.evaluate(steps, deterministic=True, workers=workers)
     audit.add(run.trials[-1].iteration, with_noise)
+    return result_of(run, cell, with_noise, without, audit.realised)
+
+
+def result_of(
+    run: Run, cell: Cell, with_noise: Evaluation, without_noise: Evaluation, realised: Mapping[int, float]
+) -> CellResult:
+    """What came of a run that is a cell; `realised` is what an audit found of its constraint, by trial."""
     events: list[Event] = [*run.trials, *run.improvements]
     return CellResult(
         cell=cell,
@@ -168,9 +178,9 @@ def run_cell(
         seconds=float(run.summary["seconds"]),
         device=str(run.summary["device"]),
         with_noise=with_noise,
-        without_noise=without,
+        without_noise=without_noise,
         curve=curve_of(events),
-        tail=tail_of(events, audit.realised),
+        tail=tail_of(events, realised),
         versions=tuple((name, str(version)) for name, version in run.summary["versions"].items()),
     )
 

@@ -1,12 +1,13 @@
-"""A table between the results and the page, and its writers: Markdown, CSV and LaTeX."""
+"""A table between the results and the page, and its writers: Markdown, CSV, LaTeX and HTML."""
 
 from __future__ import annotations
 
 import csv
+import html
 import io
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -185,6 +186,37 @@ def to_latex(table: Table) -> str:
         )
         lines.append(line([*labels, *figures]))
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}}", r"\end{table}", ""])
+
+
+def to_html(table: Table) -> str:
+    """The table alone, for a page that has a heading and the caption already."""
+
+    def figure(column: Column, entry: Entry) -> str:
+        parts = [f"<b>{shown(entry.value)}</b>" if entry.bold else shown(entry.value)]
+        if entry.verdict is not None:
+            parts.append(f'<span class="{"kept" if entry.verdict else "broken"}">{shown(entry.verdict)}</span>')
+        if entry.interval is not None:
+            parts.append(f'<span class="interval">[{shown(entry.interval[0])} to {shown(entry.interval[1])}]</span>')
+        if column.kind != "count" and entry.paper is not None:
+            parts.append(f'<span class="paper">({shown(entry.paper)})</span>')
+        return f"<td>{' '.join(parts)}</td>"
+
+    def labels(row: Row) -> str:
+        return "".join(f'<th scope="row">{html.escape(_one_line(label)) or DASH}</th>' for label in row.labels)
+
+    head = "".join(f'<th scope="col">{html.escape(label)}</th>' for label in table.labels)
+    head += "".join(f'<th scope="col" class="number">{html.escape(column.name)}</th>' for column in table.columns)
+    lines = ["<table>", f"<thead><tr>{head}</tr></thead>", "<tbody>"]
+    for last, row in zip([None, *table.rows], table.rows, strict=False):
+        new = last is not None and last.labels[:1] != row.labels[:1]
+        figures = "".join(figure(c, e) for c, e in zip(table.columns, row.entries, strict=True))
+        lines.append(f"<tr{' class=new' * new}>{labels(row)}{figures}</tr>")
+    return "\n".join([*lines, "</tbody>", "</table>"])
+
+
+def without_empty_rows(table: Table) -> Table:
+    """The rows in which something of ours stands, not the paper's alone."""
+    return replace(table, rows=tuple(row for row in table.rows if any(e.value is not None for e in row.entries)))
 
 
 WRITERS: dict[str, Callable[[Table], str]] = {".md": to_markdown, ".csv": to_csv, ".tex": to_latex}

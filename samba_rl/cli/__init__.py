@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import tyro
 
-from samba_rl.cli import benchmark, figures, listing, results, systems
+from samba_rl.cli import benchmark, figures, listing, report, results, systems
 from samba_rl.cli.parsing import one_line, parsed
 from samba_rl.types import UserError, did_you_mean, printable
 
@@ -17,6 +17,7 @@ DESCRIPTION = """Safe, sample-efficient reinforcement learning (SAMBA) for syste
 Start with:  samba-rl train safe-pendulum        learn to balance safely; ends with figures and pictures
              samba-rl resume runs/x              go on with a run that was interrupted
              samba-rl benchmark smoke            a minute's worth of the paper's tables
+             samba-rl report runs                what came of your runs, on one page
              samba-rl tasks                      what systems there are
              samba-rl check-env MyEnv-v0         whether your own Gymnasium environment can be used
 """
@@ -40,6 +41,7 @@ COMMANDS: dict[str, Callable[..., int]] = {
     "render": results.render,
     "benchmark": benchmark.benchmark,
     "figures": figures.figures,
+    "report": report.report,
     "tasks": systems.tasks,
     "check-env": systems.check_env,
     "rollout": systems.rollout,

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from samba_rl.figures.style import BLUE, GREEN, INK, ORANGE, PURPLE, SKY, VERMILION
 from samba_rl.learners import LEARNERS
-from samba_rl.tasks import TASKS
-from samba_rl.types import UserError
+from samba_rl.tasks import TASKS, make_task
 
 if TYPE_CHECKING:
     from samba_rl.evaluation import Evaluation
@@ -36,11 +35,6 @@ class CellRecord(Protocol):
     @property
     def preset(self) -> str:
         """The preset."""
-        ...
-
-    @property
-    def limit(self) -> float | None:
-        """ξ of a trajectory, where it is not the preset's."""
         ...
 
     @property
@@ -142,7 +136,22 @@ _LOOKS = (
     Look("0.5", "-", "<"),
     Look("0.5", "--", ">"),
 )
-LOOKS = {learner: _LOOKS[i % len(_LOOKS)] for i, learner in enumerate(LEARNERS)}
+_OWN = Look(INK, "-.", "p")
+
+
+def look_of(learner: str) -> Look:
+    """How a learner is drawn; those of a user's own all look alike."""
+    return _LOOKS[list(LEARNERS).index(learner) % len(_LOOKS)] if learner in LEARNERS else _OWN
+
+
+def place(name: str, known: Collection[str]) -> tuple[int, str]:
+    """Where a name belongs in an order: the known ones come first, then others by name."""
+    return (list(known).index(name) if name in known else len(known), name)
+
+
+def title_of(task: str) -> str:
+    """What a system is called; one of a user's own has only its name here."""
+    return make_task(task).title if task in TASKS else task
 
 
 @dataclass(frozen=True)
@@ -162,24 +171,21 @@ def groups(results: Sequence[ResultRecord], task: str | None = None) -> list[Gro
     """Results by system, learner and settings, in the order of the systems and of the learners' table."""
     found: dict[tuple[Any, ...], list[ResultRecord]] = {}
     for result in results:
-        c = result.cell
-        if c.task not in TASKS or c.learner not in LEARNERS:
-            raise UserError(f"the results hold '{c.learner}' on '{c.task}', which this samba_rl does not know")
+        c, limit = result.cell, result.with_noise.limit
         if task in (None, c.task):
-            limit = -1.0 if c.limit is None else c.limit
-            found.setdefault((c.task, c.learner, c.preset, limit, c.budget_scale), []).append(result)
-    tasks, learners = list(TASKS), list(LEARNERS)
-    keys = sorted(found, key=lambda k: (tasks.index(k[0]), learners.index(k[1]), *k[2:]))
-    several = [len({key[i] for key in keys}) > 1 for i in range(5)]
+            # So that 30 steps of 0.025 and 0.75 are the same limit; learners without one come first.
+            xi = -1.0 if limit is None else float(f"{limit:.6g}")
+            found.setdefault((c.task, c.learner, c.preset, xi, c.budget_scale), []).append(result)
+    keys = sorted(found, key=lambda k: (place(k[0], TASKS), place(k[1], LEARNERS), *k[2:]))
+    presets, limits, scales = ({key[i] for key in keys} for i in (2, 3, 4))
     made: list[Group] = []
     for key in keys:
-        _, learner, preset, limit, scale = key
-        limited = LEARNERS[learner].constraint != "none"
+        name, learner, preset, xi, scale = key
         more = [
-            *([preset] if several[2] else []),
-            *(["ξ preset" if limit < 0 else f"ξ {limit:g}"] if several[3] and limited else []),
-            *([f"budget × {scale:g}"] if several[4] else []),
+            *([preset] if len(presets) > 1 else []),
+            *([f"ξ {xi:g}"] if len(limits - {-1.0}) > 1 and xi >= 0 else []),
+            *([f"budget × {scale:g}"] if len(scales) > 1 else []),
         ]
-        variant = sum(group.task == key[0] and group.learner == learner for group in made)
-        made.append(Group(key[0], learner, ", ".join([learner, *more]), variant, tuple(found[key])))
+        variant = sum(group.task == name and group.learner == learner for group in made)
+        made.append(Group(name, learner, ", ".join([learner, *more]), variant, tuple(found[key])))
     return made

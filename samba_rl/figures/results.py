@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from samba_rl.figures.records import LOOKS, Group, PointRecord, ResultRecord, groups
+from samba_rl.figures.records import Group, PointRecord, ResultRecord, groups, look_of, place, title_of
 from samba_rl.figures.style import BLUE, FONT_SIZE, INK, VERMILION, new_figure, plain, tidy, whole_numbers
 from samba_rl.learners import LEARNERS
-from samba_rl.tasks import make_task
 from samba_rl.types import UserError
 
 if TYPE_CHECKING:
@@ -51,7 +50,7 @@ def band(seeds: Sequence[tuple[Sequence[float], Sequence[float]]]) -> Band:
     return Band(x, y.mean(0), y.min(0), y.max(0))
 
 
-_CURVES: tuple[tuple[str, Callable[[PointRecord], float]], ...] = (
+CURVES: tuple[tuple[str, Callable[[PointRecord], float]], ...] = (
     ("return of an episode\n[negative cost]", lambda point: point.return_mean),
     ("safety cost so far\n(learning TC) [cost]", lambda point: point.learning_TC),
     ("unsafe steps so far\n(learning TV) [steps]", lambda point: float(point.learning_TV)),
@@ -61,10 +60,10 @@ _CURVES: tuple[tuple[str, Callable[[PointRecord], float]], ...] = (
 def curves(results: Sequence[ResultRecord], task: str | None = None) -> Figure:
     """Return, safety cost and unsafe steps against real samples: mean and range of the seeds, by learner and system."""
     drawn = _needed([g for g in groups(results, task) if all(r.curve for r in g.results)], "learning curves", task)
-    tasks = _unique(group.task for group in drawn)
+    tasks = unique(group.task for group in drawn)
     figure = new_figure(7.4, "Learning, mean and range of the seeds")
-    grid = figure.subplots(len(_CURVES), len(tasks), sharex="col", squeeze=False)
-    for row, (label, value) in zip(grid, _CURVES, strict=True):
+    grid = figure.subplots(len(CURVES), len(tasks), sharex="col", squeeze=False)
+    for row, (label, value) in zip(grid, CURVES, strict=True):
         for axes, name in zip(row, tasks, strict=True):
             _tidy(axes)
             for group in drawn:
@@ -72,7 +71,7 @@ def curves(results: Sequence[ResultRecord], task: str | None = None) -> Figure:
                     lines = [([p.real_samples for p in r.curve], [value(p) for p in r.curve]) for r in group.results]
                     _band(axes, band(lines), group)
             axes.set_xscale("log")
-            if value is not _CURVES[0][1]:
+            if value is not CURVES[0][1]:
                 # From nothing at all to hundreds of thousands: powers of ten, and even steps up to one.
                 axes.set_yscale("symlog", linthresh=1)
                 axes.set_ylim(bottom=-0.2)  # room for the markers of those that had none
@@ -87,7 +86,7 @@ def curves(results: Sequence[ResultRecord], task: str | None = None) -> Figure:
 
 
 def _band(axes: Axes, values: Band, group: Group) -> None:
-    look = LOOKS[group.learner]
+    look = look_of(group.learner)
     axes.fill_between(values.x, values.low, values.high, color=look.colour, alpha=0.16, linewidth=0)
     # A few markers only: they tell lines apart where colours do not.
     every = max(1, len(values.x) // 5)
@@ -115,7 +114,7 @@ def front(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
 def trade_off(results: Sequence[ResultRecord], task: str | None = None) -> Figure:
     """Return against safety cost: each learner's median, its seeds faintly, and the Pareto front of the medians."""
     drawn = _needed(groups(results, task), "results", task)
-    tasks = _unique(group.task for group in drawn)
+    tasks = unique(group.task for group in drawn)
     figure = new_figure(3.9, "Return against safety, medians and seeds")
     (row,) = figure.subplots(1, len(tasks), squeeze=False)
     for axes, name in zip(row, tasks, strict=True):
@@ -151,16 +150,11 @@ def trade_off(results: Sequence[ResultRecord], task: str | None = None) -> Figur
 def tail(results: Sequence[ResultRecord], task: str | None = None) -> Figure:
     """What the model promised of the constraint after each trial, and what the policy then realised."""
     drawn = _needed(
-        [
-            g
-            for g in groups(results, task)
-            # Without a model nothing is promised.
-            if LEARNERS[g.learner].traces == "model" and all(r.tail for r in g.results)
-        ],
+        [g for g in groups(results, task) if promised(g)],
         "learners with a model and a constraint (samba, sppilco)",
         task,
     )
-    tasks, labels = _unique(group.task for group in drawn), _unique(group.label for group in drawn)
+    tasks, labels = unique(group.task for group in drawn), unique(group.label for group in drawn)
     figure = new_figure(2.0 * len(labels) + 1.4, "The constraint: promised by the model, realised on the system")
     grid = figure.subplots(len(labels), len(tasks), squeeze=False, sharex="col")
     for row, label in zip(grid, labels, strict=True):
@@ -179,10 +173,15 @@ def tail(results: Sequence[ResultRecord], task: str | None = None) -> Figure:
     return figure
 
 
+def promised(group: Group) -> bool:
+    """Whether a model promised something of the constraint, and it is known what was realised."""
+    has_model = group.learner not in LEARNERS or LEARNERS[group.learner].traces == "model"
+    return has_model and all(result.tail for result in group.results)
+
+
 def _tail(axes: Axes, group: Group) -> None:
     _tidy(axes)
-    words = group.results[0].with_noise.constraints[0][0] if group.results[0].with_noise.constraints else "constraint"
-    short = words.split(" of ")[0]
+    short = in_short(group)
     names: tuple[tuple[str, str, dict[str, Any]], ...] = (
         ("predicted", f"promised: {short}", {"color": BLUE, "marker": "o"}),
         ("realised", f"realised: {short}", {"color": VERMILION, "linestyle": "--", "marker": "D"}),
@@ -192,7 +191,7 @@ def _tail(axes: Axes, group: Group) -> None:
     for name, label, look in names:
         lines = []
         for result in group.results:
-            scale = _per_episode(result)
+            scale = per_episode(result)
             lines.append(([t.iteration for t in result.tail], [scale * getattr(t, name) for t in result.tail]))
         values = band(lines)
         axes.fill_between(values.x, values.low, values.high, color=look["color"], alpha=0.16, linewidth=0)
@@ -201,7 +200,13 @@ def _tail(axes: Axes, group: Group) -> None:
     axes.set_ylim(-0.04 * (top or 1), 1.08 * (top or 1))
 
 
-def _per_episode(result: ResultRecord) -> float:
+def in_short(group: Group) -> str:
+    """What the first constraint of a group is: CVaR 0.9."""
+    constraints = group.results[0].with_noise.constraints
+    return constraints[0][0].split(" of ")[0] if constraints else "constraint"
+
+
+def per_episode(result: ResultRecord) -> float:
     """By what a constraint's value is multiplied to be that of an episode: limits may be meant for a step."""
     evaluation = result.with_noise
     if evaluation.limit is None or not evaluation.constraints or not evaluation.constraints[0][2]:
@@ -214,7 +219,7 @@ def _per_episode(result: ResultRecord) -> float:
 
 def _needed(found: list[Group], what: str, task: str | None) -> list[Group]:
     if not found:
-        where = "" if task is None else f" of {make_task(task).name}"
+        where = "" if task is None else f" of {task}"
         raise UserError(f"the results hold no {what}{where}, so there is nothing to draw; {HOW}")
     return found
 
@@ -222,13 +227,14 @@ def _needed(found: list[Group], what: str, task: str | None) -> list[Group]:
 _T = TypeVar("_T")
 
 
-def _unique(values: Iterable[_T]) -> list[_T]:
+def unique(values: Iterable[_T]) -> list[_T]:
+    """Each value once, where it first was."""
     return list(dict.fromkeys(values))
 
 
 def _title(task: str, columns: int) -> str:
     """The system's name, on two lines where panels are narrow."""
-    title = make_task(task).title
+    title = title_of(task)
     return title.replace("Cart-Pole ", "Cart-Pole\n") if columns > 1 else title
 
 
@@ -240,7 +246,7 @@ def _tidy(axes: Axes) -> None:
 
 def _drawn(group: Group) -> dict[str, Any]:
     """Colour, dashes and marker; the markers of a learner's second group are hollow."""
-    look = LOOKS[group.learner]
+    look = look_of(group.learner)
     return {
         "color": look.colour,
         "linestyle": look.dashes,
@@ -256,8 +262,7 @@ def _legend(figure: Figure, drawn: Sequence[Group], *, lines: bool) -> None:
     from matplotlib.lines import Line2D
 
     by_label = {group.label: group for group in reversed(drawn)}
-    order = list(LEARNERS)
-    labels = sorted(by_label, key=lambda label: (order.index(by_label[label].learner), by_label[label].variant))
+    labels = sorted(by_label, key=lambda label: (place(by_label[label].learner, LEARNERS), by_label[label].variant))
     entries = []
     for label in labels:
         look = _drawn(by_label[label])

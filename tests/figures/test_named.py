@@ -180,13 +180,22 @@ def test_curves_by_learner_and_system() -> None:
 
 def test_groups_are_told_apart_by_what_differs() -> None:
     one = result("samba", 0)
-    other = replace(one, cell=replace(one.cell, limit=0.25))
+    other = replace(one, cell=replace(one.cell, limit=0.25), with_noise=evaluation(1, -1, 0.25))
     found = groups([one, other, result("ppo", 0)])
-    assert [group.label for group in found] == ["samba, ξ preset", "samba, ξ 0.25", "ppo"]
+    assert [group.label for group in found] == ["samba, ξ 0.25", "samba, ξ 0.75", "ppo"]
     assert [group.variant for group in found] == [0, 1, 0]
-    assert legend(curves([one, other])) == ["samba, ξ preset", "samba, ξ 0.25"]
-    with pytest.raises(UserError, match="does not know"):
-        groups([replace(one, cell=replace(one.cell, learner="magic"))])
+    assert legend(curves([one, other])) == ["samba, ξ 0.25", "samba, ξ 0.75"]
+    # The preset's limit, and the same one asked for, are one.
+    asked = replace(one, cell=replace(one.cell, limit=0.75, seed=1))
+    assert [group.label for group in groups([one, asked, result("ppo", 0)])] == ["samba", "ppo"]
+
+
+def test_learners_and_systems_of_one_s_own_come_last() -> None:
+    one = result("samba", 0)
+    mine = replace(one, cell=replace(one.cell, learner="magic", task="crane"))
+    figure = curves([mine, one])
+    assert [axes.get_title() for axes in figure.axes[:2]] == ["Safe Pendulum", "crane"]
+    assert legend(figure) == ["samba", "magic"]
 
 
 def test_front() -> None:
