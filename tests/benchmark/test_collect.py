@@ -1,0 +1,115 @@
+"""Runs as cells: what belongs together in a table, and what does not."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from samba_rl.benchmark.audit import FILE, read_audit
+from samba_rl.benchmark.cells import Cell, run_cell, write_result
+from samba_rl.benchmark.collect import cell_of, collect, flat
+from samba_rl.plain import to_plain
+from samba_rl.runs import load_run, train
+from samba_rl.runs.folder import EVALUATION, SUMMARY
+from samba_rl.types import UserError
+from tests.threads import one_thread
+
+PENDULUM = "safe-pendulum"
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _threads() -> Iterator[None]:
+    with one_thread():
+        yield
+
+
+@pytest.mark.parametrize(
+    ("changes", "cell"),
+    [
+        ({}, Cell(PENDULUM, "sppo", 3, "smoke")),
+        ({"constraint": {"limit": 0.5, "per": "trajectory"}}, Cell(PENDULUM, "sppo", 3, "smoke", limit=0.5)),
+        ({"real_samples": 120}, Cell(PENDULUM, "sppo", 3, "smoke", budget_scale=0.5)),
+        ({"policy": {"hidden": (8,)}}, Cell(PENDULUM, "sppo", 3, "smoke with policy.hidden [8]")),
+    ],
+)
+def test_a_run_is_the_cell_that_its_settings_make(changes: dict[str, Any], cell: Cell) -> None:
+    usual = cell.settings().real_samples if cell.preset == "smoke" else 0
+    assert changes.get("real_samples", usual) == usual
+    run = train(PENDULUM, "sppo", preset="smoke", seed=3, **changes)
+    assert cell_of(run) == cell
+
+
+def test_runs_and_results_meet(tmp_path: Path) -> None:
+    cell = Cell(PENDULUM, "ppo", 3, "smoke")
+    result = run_cell(cell, tmp_path / "runs" / "deep" / "one", steps=100)
+    write_result(tmp_path / "results", result)
+    told: list[str] = []
+    # The run alone is evaluated; beside its result it is not.
+    (alone,) = collect([tmp_path / "runs"], steps=100, tell=told.append)
+    assert told == ["Evaluating one: 100 steps"] and alone.result is not None
+    assert alone.result.with_noise == result.with_noise and alone.result.curve == result.curve
+    (both,) = collect([tmp_path / "runs", tmp_path / "results"], tell=told.append)
+    assert both.result == result and both.run is not None and len(told) == 1
+    (only,) = collect([tmp_path / "results"])
+    assert (only.result, only.run, only.state) == (result, None, "finished")
+    assert only.settings == alone.settings == dict(flat(to_plain(cell.settings()))) and only.changed == ()
+    # Named twice it is still one.
+    assert len(collect([tmp_path / "runs", tmp_path / "runs" / "deep"], steps=30)) == 1
+
+
+def test_an_evaluation_that_is_there_is_taken(tmp_path: Path) -> None:
+    run = train(PENDULUM, "ppo", preset="smoke", seed=3, out=tmp_path / "run")
+    kept = run.evaluate(60)
+    (tmp_path / "run" / EVALUATION).write_text(
+        json.dumps({"with_noise": to_plain(kept.to_json()), "without_noise": to_plain(kept.to_json())})
+    )
+    told: list[str] = []
+    (found,) = collect([tmp_path / "run"], tell=told.append)
+    assert told == [] and found.result is not None and found.result.with_noise == kept
+
+
+def test_what_is_not_finished_is_told_with_the_way_out(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    train(PENDULUM, "ppo", preset="smoke", seed=3, out=run)
+    (run / SUMMARY).unlink()
+    (found,) = collect([run])
+    assert (found.state, found.result) == ("interrupted", None) and f"samba-rl resume {run}" in found.problem
+    (run / "config.json").write_text("{")
+    (found,) = collect([run])
+    assert found.state == "damaged" and "config.json" in found.problem
+
+
+def test_a_damaged_audit_is_named(tmp_path: Path) -> None:
+    assert read_audit(tmp_path) == {}
+    for text in ("{", "[]", '{"a": 1}', '{"1": null}'):
+        (tmp_path / FILE).write_text(text)
+        with pytest.raises(UserError, match=r"audit\.json is damaged .*; remove it"):
+            read_audit(tmp_path)
+    (tmp_path / FILE).write_text('{"2": 0.5}')
+    assert read_audit(tmp_path) == {2: 0.5}
+
+
+def test_a_cell_that_was_killed_keeps_what_was_audited(tmp_path: Path) -> None:
+    cell = Cell(PENDULUM, "samba", 3, "smoke")
+    whole = run_cell(cell, tmp_path / "whole", steps=60)
+
+    class Killed(BaseException):
+        pass
+
+    seen = 0
+
+    def die(event: object) -> None:
+        nonlocal seen
+        seen += type(event).__name__ == "TrialReport"
+        if seen == 3:
+            raise Killed
+
+    with pytest.raises(Killed):
+        run_cell(cell, tmp_path / "cut", steps=60, log=die)
+    assert len(read_audit(tmp_path / "cut")) >= 1
+    assert run_cell(cell, tmp_path / "cut", steps=60).tail == whole.tail
+    assert load_run(tmp_path / "cut").seed == 3
