@@ -28,6 +28,9 @@ LIMITS = (0.25, 0.75)
 """ξ of the paper's Table 2."""
 BASE = "samba"
 """Over whose costs the others' are taken."""
+USUAL = ("default", 1.0)
+"""The preset and the share of its budget whose results stand in where another preset has none."""
+
 # Which results belong together ---------------------------------------------------------------------------------------
 
 
@@ -246,10 +249,13 @@ def table_2(results: Iterable[CellResult], limits: Sequence[float] = LIMITS) -> 
 
 
 def ratios(results: Iterable[CellResult]) -> list[Table]:
-    """Real samples and safety cost while learning, over those of SAMBA; a table for each preset and budget."""
+    """Real samples and safety cost while learning, over those of SAMBA; a table for each preset and budget.
 
-    def row(groups: Groups, task: str, learner: str, limit: float | None) -> Row:
-        ours, theirs = (_under(groups, task, name, limit) for name in (learner, BASE))
+    Where a preset has none of SAMBA's, which needs hours with the paper's, the default preset's stand in.
+    """
+
+    def row(groups: Groups, base: Groups, task: str, learner: str, limit: float | None) -> Row:
+        ours, theirs = _under(groups, task, learner, limit), _under(base, task, BASE, limit)
         paper, paper_base = learning_row(task, learner), learning_row(task, BASE)
 
         def entry(of: Callable[[CellResult], float], column: int) -> Entry:
@@ -259,21 +265,30 @@ def ratios(results: Iterable[CellResult]) -> list[Table]:
         entries = (_count(ours), entry(lambda r: r.real_samples, 0), entry(lambda r: r.learning_TC, 1))
         return Row((SYSTEM_NAMES.get(task, task), _xi(limit), LEARNER_NAMES.get(learner, learner)), entries)
 
-    name = LEARNER_NAMES[BASE]
-    columns = (Column("Seeds", "count"), Column("Real samples"), Column("Learning TC"))
-    caption = (
-        f"Real samples and safety cost while learning, over those of {name} on the same system with the same limit ξ; "
-        "a learner without a limit is compared for each ξ."
-    )
-    return [
-        _table("ratios", f"What learning costs, over {name}", caption, setup, "System ξ Learner", columns, [
-            row(groups, task, learner, limit)
+    def table(setup: tuple[str, float], groups: Groups, base: Groups) -> Table:
+        caption = (
+            f"Real samples and safety cost while learning, over those of {name} on the same system with the same limit "
+            "ξ; a learner without a limit is compared for each ξ."
+        )
+        if base is not groups:
+            caption += f" {name} is that of the preset {USUAL[0]}, with its whole budget."
+        rows = [
+            row(groups, base, task, learner, limit)
             for task in _systems(groups)
-            for limit in _limits(groups, task, BASE)
+            for limit in _limits(base, task, BASE)
             for learner in _learners(groups, task, 1)
             if learner != BASE
-        ])
-        for setup, groups in _groups(results).items()
+        ]
+        return _table("ratios", f"What learning costs, over {name}", caption, setup, "System ξ Learner", columns, rows)
+
+    name = LEARNER_NAMES[BASE]
+    columns = (Column("Seeds", "count"), Column("Real samples"), Column("Learning TC"))
+    found = _groups(results)
+    usual = found.get(USUAL, {})
+    has_base = {setup: any(key.learner == BASE for key in groups) for setup, groups in found.items()}
+    lent = has_base.get(USUAL, False)
+    return [
+        table(setup, groups, groups if has_base[setup] or not lent else usual) for setup, groups in found.items()
     ]  # fmt: skip
 
 

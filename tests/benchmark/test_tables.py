@@ -234,6 +234,17 @@ def test_ratios_by_hand() -> None:
     assert one(table, learner="SPPILCO", xi="0.25").entries[1] == Entry(paper=1.2)
 
 
+def test_the_default_preset_s_samba_stands_in_for_one_that_is_missing() -> None:
+    samba, sppo = result(learner="samba"), result(learner="sppo")
+    long = replace(sppo, cell=replace(sppo.cell, preset="paper"), real_samples=1_000_000, learning_TC=2000.0)
+    by_name = {table.name: table for table in ratios([replace(samba, real_samples=500, learning_TC=4.0), sppo, long])}
+    assert set(by_name) == {"ratios-default", "ratios-paper"}
+    assert "SAMBA is that of the preset default" in by_name["ratios-paper"].caption
+    assert "is that of the preset" not in by_name["ratios-default"].caption
+    (row,) = [row for row in by_name["ratios-paper"].rows if row.labels[2] == "SPPO"]
+    assert [entry.value for entry in row.entries] == [1, 2000, 500]
+
+
 def test_ratios_have_an_interval_where_both_have_seeds() -> None:
     both = [result(learner=name, seed=s, tc=tc) for name in ("samba", "sppo") for s, tc in ((0, 10.0), (1, 10.0))]
     (table,) = ratios(both)
