@@ -23,6 +23,7 @@ def figures(
     results: Path | None = None,
     out: Annotated[Path | None, tyro.conf.arg(aliases=["-o"])] = None,
     task: str | None = None,
+    preset: str | None = None,
     samples: tuple[int, ...] = (),
     seed: int = 0,
 ) -> int:
@@ -35,6 +36,7 @@ def figures(
         results: The folder that `samba-rl benchmark` wrote, for curves, trade-off and tail.
         out: The file to write, .png or .pdf; with all: the folder. Left out: figures/NAME.png.
         task: The system. Left out: the pendulum, or each of which there are results; with all: each.
+        preset: Only results with this preset, where there are several. Left out: all.
         samples: Sizes of the models, as --samples 20 40 100. Left out: the paper's.
         seed: The same seed gives the same figure.
     """
@@ -46,12 +48,12 @@ def figures(
             raise UserError(f"no figure is called '{name}'; there are: {', '.join(named.NAMES)}, {ALL}")
         path = out or _path(FOLDER, name, task)
         named.check_path(path)
-        _draw(name, _read(results) if name in named.OF_RESULTS else None, task, samples, seed, path)
+        _draw(name, _read(results, preset) if name in named.OF_RESULTS else None, task, samples, seed, path)
         return 0
     folder = out or FOLDER
     if folder.suffix.lower() in named.SUFFIXES:
         raise UserError(f"all the figures cannot go into one file, '{folder}'; give a folder")
-    cells, drawn = _read(results), 0
+    cells, drawn = _read(results, preset), 0
     for each in named.NAMES:
         for system in list(TASKS) if task is None and each in named.BY_SYSTEM else [task]:
             try:
@@ -66,10 +68,17 @@ def _path(folder: Path, name: str, task: str | None) -> Path:
     return folder / (f"{name}.png" if task is None or name == "systems" else f"{name}-{task}.png")
 
 
-def _read(results: Path | None) -> list[CellResult] | None:
+def _read(results: Path | None, preset: str | None) -> list[CellResult] | None:
     from samba_rl.benchmark.cells import read_results
 
-    return None if results is None else read_results(results)
+    if results is None:
+        return None
+    cells = read_results(results)
+    chosen = [result for result in cells if preset in (None, result.cell.preset)]
+    if cells and not chosen:
+        there = ", ".join(sorted({result.cell.preset for result in cells}))
+        raise UserError(f"the results in {results} have no preset '{preset}'; there are: {there}")
+    return chosen
 
 
 def _draw(

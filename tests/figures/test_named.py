@@ -283,7 +283,9 @@ def test_command_writes_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     for seed in (0, 1):
         write_result(tmp_path / "results", result("samba", seed))
     assert figures("trade-off", results=Path("results")) == 0
-    assert figures("curves", results=Path("results"), out=Path("new/curves.pdf"), task=PENDULUM) == 0
+    assert figures("curves", results=Path("results"), out=Path("new/curves.pdf"), task=PENDULUM, preset="default") == 0
+    with pytest.raises(UserError, match="have no preset 'paper'; there are: default"):
+        figures("curves", results=Path("results"), preset="paper")
     assert Path("figures/trade-off.png").stat().st_size > 1000
     assert Path("new/curves.pdf").read_bytes().startswith(b"%PDF")
     with pytest.raises(UserError, match=r"must end in \.png or \.pdf"):
