@@ -1,11 +1,13 @@
 """What the README and the docs show is run as it stands."""
 
+import importlib.util
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from samba_rl.benchmark.writers import WRITERS
 from tests.threads import one_thread
 
 ROOT = Path(__file__).parent.parent
@@ -35,6 +37,19 @@ def test_the_page_about_the_command_line_stands_alone(tmp_path: Path, monkeypatc
         for block in blocks("docs/command-line.md"):
             exec(compile(block, "block", "exec"), names)
     assert names["again"].settings == names["run"].settings and names["run"].settings.constraint.limit == 1.5
+
+
+def test_the_tables_are_those_of_the_results() -> None:
+    spec = importlib.util.spec_from_file_location("tables", ROOT / "docs" / "tables.py")
+    assert spec is not None and spec.loader is not None
+    made = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(made)
+    found, again = made.tables(), "python docs/tables.py makes them anew"
+    assert made.BLOCK.findall((ROOT / "README.md").read_text(encoding="utf-8")) == [made.shown(found)], again
+    for table in found:
+        for suffix, form in WRITERS.items():
+            path = ROOT / "results" / "tables" / f"{table.name}{suffix}"
+            assert path.read_text(encoding="utf-8") == form(table), again
 
 
 def test_there_is_something_to_run() -> None:

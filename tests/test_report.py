@@ -235,6 +235,9 @@ def test_a_phone_shows_it_without_scrolling_sideways(made: Made) -> None:
         widths = driver.execute_script("return [...document.querySelectorAll('.plot')].map(p => p.offsetWidth)")
         assert widths and all(250 < width <= 390 for width in widths)
         assert driver.execute_script("return document.querySelector('.plot')._fullLayout.dragmode") is False
+        # Words have room beside each other.
+        words = driver.execute_script("return [...document.querySelectorAll('dt, dd')].map(e => e.offsetWidth)")
+        assert words and min(words) > 100
         _clean(driver)
 
 
