@@ -13,6 +13,7 @@ from rich.live import Live
 from rich.markup import escape
 from rich.table import Table
 
+from samba_rl.cli.stopping import terminated_like_interrupted
 from samba_rl.types import UserError, printable
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ def benchmark(
     if kept < len(run.states):
         backend = _backend(ray, jobs, runs, device, min(steps, SMOKE_STEPS) if grid == "smoke" else steps)
         try:
-            with _Shown(console) as shown:
+            with terminated_like_interrupted(), _Shown(console) as shown:
                 failed = run.run(backend, shown)
         except KeyboardInterrupt:
             console.print("Stopped. Finished cells are kept; the same command goes on with the others.")

@@ -35,3 +35,20 @@ def polite_stop() -> Iterator[Callable[[], bool]]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+@contextmanager
+def terminated_like_interrupted() -> Iterator[None]:
+    """While it lasts, SIGTERM does what Ctrl-C does: what was begun is ended before the program is."""
+
+    def heard(_number: int, _frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, heard)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -25,6 +29,23 @@ def test_a_small_grid_from_the_command_to_its_tables(
     assert main(command) == 0
     assert "2 cells, 2 of them finished already" in capsys.readouterr().out
     assert {path: path.stat().st_mtime_ns for path in Path("results").glob("*.json")} == before
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="looks for processes as Linux lists them")
+def test_a_benchmark_that_is_terminated_ends_its_cells(tmp_path: Path) -> None:
+    command = ["-m", "samba_rl", "benchmark", "paper", "--learners", "samba", "--tasks", "safe-pendulum", "--jobs", "1"]
+    grid = subprocess.Popen([sys.executable, *command], cwd=tmp_path, stdout=subprocess.PIPE, text=True)
+    journal = tmp_path / "runs/benchmark/safe-pendulum-samba-default-100/real.journal"
+    deadline = time.monotonic() + 60
+    while not journal.exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    children = Path(f"/proc/{grid.pid}/task/{grid.pid}/children").read_text().split()
+    cells = [pid for pid in children if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    assert cells
+    grid.send_signal(signal.SIGTERM)
+    told, _ = grid.communicate(timeout=60)
+    assert grid.returncode == 130 and "the same command goes on with the others" in told
+    assert not [pid for pid in cells if Path(f"/proc/{pid}").exists()]
 
 
 @pytest.mark.parametrize(
