@@ -14,6 +14,7 @@ from samba_rl.benchmark.tables import STEPS, all_tables
 from samba_rl.benchmark.writers import DASH, shown, without_empty_rows
 from samba_rl.benchmark.writers import to_html as table_html
 from samba_rl.figures import interactive
+from samba_rl.figures.film import policy_film
 from samba_rl.figures.page import Card, Clip, Page, PageTable, clip, to_html
 from samba_rl.figures.records import place, title_of
 from samba_rl.learners import LEARNERS
@@ -170,21 +171,11 @@ def _card(one: Found, episodes: int) -> Card:
 
 def _clip(run: Run, episodes: int) -> tuple[Clip | None, str]:
     """A film of the policy without its noise; or why there is none."""
-    import torch
-
-    from samba_rl.figures import film as films
-    from samba_rl.rollout import rollout
-
     if episodes == 0:
         return None, "none was asked for"
     try:
-        world = run.task.world(0)
-        try:
-            traces = rollout(world, run.still_policy, episodes, generator=torch.Generator().manual_seed(0))
-        finally:
-            world.close()
-        parts = [films.film(run.task, traces, episode, size=CLIP_SIZE) for episode in range(episodes)]
-        return clip(films.joined(parts, run.task.dt), run.task.dt), ""
+        frames = policy_film(run.task, run.still_policy, episodes, size=CLIP_SIZE)
+        return clip(frames, run.task.dt), ""
     except UserError as error:
         return None, str(error)
 

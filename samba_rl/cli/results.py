@@ -73,10 +73,7 @@ def render(
         stochastic: With the noise of the policy's actions.
         task: The system as module:function or file.py:function, where it is one of your own.
     """
-    import torch
-
     from samba_rl.figures import film as films
-    from samba_rl.rollout import rollout
 
     if film.suffix.lower() not in (".mp4", ".gif"):
         raise UserError(f"cannot write a film as '{film}'; its name must end in .mp4 or .gif")
@@ -85,15 +82,9 @@ def render(
     loaded = _load(run, task)
     policy: Policy = loaded.policy if stochastic else loaded.still_policy
     console = Console()
-    world = loaded.task.world(0)
-    try:
-        with console.status(f"{loaded.task.title}: {episodes} episodes"):
-            traces = rollout(world, policy, episodes, generator=torch.Generator().manual_seed(seed))
-    finally:
-        world.close()
-    with console.status("Drawing"):
-        parts = [films.film(loaded.task, traces, episode) for episode in range(episodes)]
-        films.save_film(films.joined(parts, loaded.task.dt), film, loaded.task.dt)
+    with console.status(f"{loaded.task.title}: {episodes} episodes"):
+        frames = films.policy_film(loaded.task, policy, episodes, seed)
+        films.save_film(frames, film, loaded.task.dt)
     console.print(f"{episodes} episode{'s' * (episodes > 1)}: {escape(str(film))}", soft_wrap=True)
     return 0
 

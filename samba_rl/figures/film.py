@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from samba_rl.tasks.task import Task
-from samba_rl.types import Traces, UserError
+from samba_rl.types import Policy, Traces, UserError
 
 Frame = NDArray[np.uint8]
 """[height, width, 3]"""
@@ -21,6 +21,20 @@ PAUSE = 0.6
 """Seconds for which the end of an episode stays before the next one begins."""
 SHOWN = (0.02, 1.0)
 """A frame is shown for at least and at most this many seconds: players cannot go faster, and people not slower."""
+
+
+def policy_film(task: Task, policy: Policy, episodes: int, seed: int = 0, size: int = 480) -> list[Frame]:
+    """A policy on the real system: episodes one after the other, the same for the same seed."""
+    import torch
+
+    from samba_rl.rollout import rollout
+
+    world = task.world(0)
+    try:
+        traces = rollout(world, policy, episodes, generator=torch.Generator().manual_seed(seed))
+    finally:
+        world.close()
+    return joined([film(task, traces, episode, size) for episode in range(episodes)], task.dt)
 
 
 def film(task: Task, traces: Traces, episode: int = 0, size: int = 480) -> list[Frame]:
