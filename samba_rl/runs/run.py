@@ -149,8 +149,7 @@ def train(
         workers: Processes for systems that a simulator runs; None: one for each core.
         stop: Is asked now and then whether the run should end; if so it raises `Stopped` when all is safely written.
         checkpoint_every: Seconds between checkpoints at most, while the policy is improved.
-        watch: Is called with each policy before its real trial, as `watch(iteration, policy)`; whatever it does with
-            the policy is no part of the run. After an interruption it may get the last one again.
+        watch: Is called with (iteration, policy) before each trial of a policy; after an interruption perhaps again.
         changes: Fields of `Settings`, such as real_samples=300 or constraint={"limit": 0.5}.
     """
     system = make_task(task) if isinstance(task, str) else task
