@@ -1,18 +1,24 @@
-"""Makes the pictures of the README: python docs/pictures.py"""
+"""Makes the pictures of the README and of docs/benchmark.md: python docs/pictures.py"""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+from samba_rl.benchmark.cells import read_results
+from samba_rl.figures import named
 from samba_rl.figures.film import save_picture, strip
-from samba_rl.figures.named import system_pictures
 
 HERE = Path(__file__).parent / "images"
+RESULTS = Path(__file__).parent.parent / "results"
 
 
 def main() -> None:
     """Write the pictures."""
-    save_picture(strip(system_pictures()), HERE / "systems.png")
+    save_picture(strip(named.system_pictures()), HERE / "systems.png")
+    usual = [result for result in read_results(RESULTS) if result.cell.preset == "default"]
+    cells = [result for result in usual if result.cell.limit is None]
+    for name in named.OF_RESULTS:
+        named.save(named.draw(name, cells), HERE / f"{name}.png")
 
 
 if __name__ == "__main__":

@@ -212,7 +212,7 @@ def _names(drawn: Sequence[Group]) -> str:
 def _layout(x: str, log_x: bool = False) -> Json:
     axis: Json = {**_AXIS, "title": {"text": x}}
     if log_x:
-        axis |= {"type": "log", "dtick": 1, "tickformat": ",d"}
+        axis |= {"type": "log", "tickformat": ",d"}
     return {
         "xaxis": axis, "margin": {"l": 64, "r": 12, "t": 36, "b": 48}, "hovermode": "closest",
         "paper_bgcolor": "white", "plot_bgcolor": "white", "font": {"size": 13, "color": INK},
