@@ -181,10 +181,12 @@ def promised(group: Group) -> bool:
 
 def _tail(axes: Axes, group: Group) -> None:
     _tidy(axes)
-    short = in_short(group)
+    # In each panel: systems may have different levels.
+    corner: dict[str, Any] = {"transform": axes.transAxes, "ha": "right", "va": "top", "fontsize": FONT_SIZE - 1.5}
+    axes.text(0.98, 0.97, plain(in_short(group)), **corner)
     names: tuple[tuple[str, str, dict[str, Any]], ...] = (
-        ("predicted", f"promised: {short}", {"color": BLUE, "marker": "o"}),
-        ("realised", f"realised: {short}", {"color": VERMILION, "linestyle": "--", "marker": "D"}),
+        ("predicted", "promised by the model", {"color": BLUE, "marker": "o"}),
+        ("realised", "realised on the system", {"color": VERMILION, "linestyle": "--", "marker": "D"}),
         ("target", "held under", {"color": INK, "linestyle": ":"}),
     )
     top = 0.0

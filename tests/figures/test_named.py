@@ -222,14 +222,15 @@ def test_tail_of_the_learners_with_a_model() -> None:
     results = [result(learner, seed) for learner in ("samba", "sppo", "ppo") for seed in (0, 1)]
     figure = tail(results)
     (axes,) = figure.axes
-    assert list(lines(axes)) == ["promised: CVaR 0.9", "realised: CVaR 0.9", "held under"] == legend(figure)
-    assert_allclose(lines(axes)["promised: CVaR 0.9"], ([0, 1], [2.5, 1.5]))
+    assert list(lines(axes)) == ["promised by the model", "realised on the system", "held under"] == legend(figure)
+    assert_allclose(lines(axes)["promised by the model"], ([0, 1], [2.5, 1.5]))
     assert_allclose(lines(axes)["held under"][1], [0.6, 0.6])
+    assert [text.get_text() for text in axes.texts] == ["CVaR 0.9"]
     # Where the limit is meant for a step, both are drawn for an episode of 30.
     per_step = [replace(each, with_noise=evaluation(1, -1, per_step=True)) for each in results]
     (axes,) = tail(per_step).axes
-    assert_allclose(lines(axes)["promised: CVaR 0.9"][1], [75, 45])
-    assert_allclose(lines(axes)["realised: CVaR 0.9"][1], [30, 30])
+    assert_allclose(lines(axes)["promised by the model"][1], [75, 45])
+    assert_allclose(lines(axes)["realised on the system"][1], [30, 30])
 
 
 # By name --------------------------------------------------------------------------------------------------------------
