@@ -99,6 +99,8 @@ def test_the_page_says_what_was_run_and_what_came_of_it(made: Made) -> None:
     ):
         assert words in page.text, words
     assert f"{made.cell.learning_TC:.3g}" in page.words
+    ((words, value, limit),) = made.cell.with_noise.constraints
+    assert value > limit and f"{value:.3g} > {limit:g} ({words.split(' of ')[0]})" in page.text
     # The two runs that are here are filmed, with the policy's own episodes.
     assert sum(tag == "video" for tag, _ in page.elements) == 2
     # Of the settings that are not the preset's there is one.
