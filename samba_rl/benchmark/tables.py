@@ -125,18 +125,25 @@ def _count(results: Sequence[CellResult]) -> Entry:
     return Entry(len(results) or None)
 
 
-def _with_best(rows: Sequence[Row], columns: Iterable[int]) -> list[Row]:
-    """The rows with the lowest figure of each column in bold, and all that read the same."""
-    rows = list(rows)
-    for column in columns:
-        values = [row.entries[column].value for row in rows]
-        finite = [value for value in values if value is not None and math.isfinite(value)]
-        for i, value in enumerate(values):
-            if finite and shown(value) == shown(min(finite)):
-                entries = list(rows[i].entries)
-                entries[column] = replace(entries[column], bold=True)
-                rows[i] = replace(rows[i], entries=tuple(entries))
-    return rows
+def _with_best(rows: Sequence[Row], columns: Sequence[int]) -> list[Row]:
+    """The rows with the lowest figure of each column in bold, and all that read the same.
+
+    Like is compared with like: rows of one limit, the last of the labels, with each other and with those of none.
+    """
+
+    def marked(row: Row) -> Row:
+        rivals = [
+            other for other in rows if "" in (row.labels[-1], other.labels[-1]) or other.labels[-1] == row.labels[-1]
+        ]
+        entries = list(row.entries)
+        for column in columns:
+            values = [rival.entries[column].value for rival in rivals]
+            finite = [value for value in values if value is not None and math.isfinite(value)]
+            best = bool(finite) and shown(entries[column].value) == shown(min(finite))
+            entries[column] = replace(entries[column], bold=best)
+        return replace(row, entries=tuple(entries))
+
+    return [marked(row) for row in rows]
 
 
 def _xi(limit: float | None) -> str:
@@ -184,7 +191,7 @@ def table_1(results: Iterable[CellResult]) -> list[Table]:
     caption = (
         "TC is the safety cost in all, TV the number of steps inside the unsafe region: of all real steps while "
         f"learning, and of the learned policy with its noise per {STEPS:,} steps. ξ is the limit that a learner was to "
-        "keep. The lowest figures of a system are bold."
+        "keep. Of a system the lowest figures are bold, among learners with the same ξ or none."
     )
     tables = []
     for setup, groups in _groups(results).items():

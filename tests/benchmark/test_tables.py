@@ -150,6 +150,19 @@ def test_best_is_of_a_system_and_what_reads_the_same_is_bold_too() -> None:
     assert bold == [(SYSTEM[DOUBLE], "SPPO"), (SYSTEM[DOUBLE], "SAMBA"), (SYSTEM[FETCH], "SAMBA")]
 
 
+def test_best_is_among_learners_with_the_same_limit_or_none() -> None:
+    strict = {"limit": 0.25}
+    found = [result(tc=10.0), result(learner="sppo", tc=20.0), result(learner="sppo", tc=5.0, cell=strict)]
+
+    def bold(*more: CellResult) -> list[tuple[str, ...]]:
+        (table,) = table_1([*found, *more])
+        return [row.labels[1:] for row in table.rows if row.entries[2].bold]
+
+    assert bold() == [("SPPO", "0.25"), ("SAMBA", "0.75")]
+    assert bold(result(learner="ppo", tc=7.0)) == [("SPPO", "0.25")]
+    assert bold(result(learner="ppo", tc=4.0)) == [("PPO", "")]
+
+
 # Table 2 --------------------------------------------------------------------------------------------------------------
 
 
