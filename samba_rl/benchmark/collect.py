@@ -73,12 +73,9 @@ def collect(
             cells |= {
                 result.cell: result for result in map(read_result, filter(_is_cell, sorted(place.glob("*.json"))))
             }
-    found, used = [], set[Cell]()
-    for folder in folders:
-        one = _run(folder, cells, task, steps, workers, tell)
-        found.append(one)
-        used |= {one.result.cell} if one.result is not None else set()
-    found += [_cell(result) for cell, result in cells.items() if cell not in used]
+    found = [_run(folder, cells, task, steps, workers, tell) for folder in folders]
+    used = {id(one.result) for one in found}
+    found += [_cell(result) for result in cells.values() if id(result) not in used]
     if not found:
         where = ", ".join(map(str, places))
         raise UserError(
@@ -120,7 +117,7 @@ def _run(
         return replace(one, problem=str(error))
     cell = cell_of(run)
     known = cells.get(cell)
-    if known is None:
+    if known is None or not _is_of(known, run):
         if (folder / EVALUATION).exists():
             kept, where = read_json(folder / EVALUATION), str(folder / EVALUATION)
             with_noise: Evaluation = from_plain(Evaluation, kept.get("with_noise"), f"{where}: with_noise")
@@ -133,6 +130,12 @@ def _run(
         known = result_of(run, cell, with_noise, without, read_audit(folder))
     settings, changed = dict(flat(to_plain(run.settings))), tuple(name for name, _ in changes(run))
     return replace(one, result=known, run=run, settings=settings, changed=changed)
+
+
+def _is_of(result: CellResult, run: Run) -> bool:
+    """Whether a result is of this very run: another machine, or another system of that name, gives other numbers."""
+    ours = (run.summary["real_samples"], run.summary["learning_TC"], run.summary["learning_TV"])
+    return ours == (result.real_samples, result.learning_TC, result.learning_TV)
 
 
 def _cell(result: CellResult) -> Found:

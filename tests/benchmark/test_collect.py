@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,10 @@ def test_runs_and_results_meet(tmp_path: Path) -> None:
     (only,) = collect([tmp_path / "results"])
     assert (only.result, only.run, only.state) == (result, None, "finished")
     assert only.settings == alone.settings == dict(flat(to_plain(cell.settings()))) and only.changed == ()
+    # A result of the same cell from elsewhere is not this run's.
+    write_result(tmp_path / "others", replace(result, learning_TC=result.learning_TC + 1))
+    mine, other = collect([tmp_path / "runs", tmp_path / "others"], steps=100)
+    assert mine.result == alone.result and other.run is None and other.result != mine.result
     # Named twice it is still one.
     assert len(collect([tmp_path / "runs", tmp_path / "runs" / "deep"], steps=30)) == 1
 
