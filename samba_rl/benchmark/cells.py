@@ -158,9 +158,7 @@ def run_cell(
             workers=workers,
             watch=audit,
         )
-    with_noise = run.evaluate(steps, workers=workers)
-    same = run.still_policy is run.policy
-    without = with_noise if same else run.evaluate(steps, deterministic=True, workers=workers)
+    with_noise, without = run.evaluate_both(steps, workers)
     audit.add(run.trials[-1].iteration, with_noise)
     return result_of(run, cell, with_noise, without, audit.realised)
 

@@ -124,9 +124,7 @@ def _run(
             without: Evaluation = from_plain(Evaluation, kept.get("without_noise"), f"{where}: without_noise")
         else:
             tell(f"Evaluating {folder.name}: {steps:,} steps")
-            with_noise = run.evaluate(steps, workers=workers)
-            same = run.still_policy is run.policy
-            without = with_noise if same else run.evaluate(steps, deterministic=True, workers=workers)
+            with_noise, without = run.evaluate_both(steps, workers)
         known = result_of(run, cell, with_noise, without, read_audit(folder))
     settings, changed = dict(flat(to_plain(run.settings))), tuple(name for name, _ in changes(run))
     return replace(one, result=known, run=run, settings=settings, changed=changed)

@@ -17,6 +17,7 @@ from samba_rl.benchmark.cells import Cell, CellResult, run_cell
 from samba_rl.benchmark.grid import Failed, Finished, Message, Progressed
 from samba_rl.plain import from_plain, to_plain
 from samba_rl.reports import Event, TrialReport
+from samba_rl.tasks.processes import interrupts_held
 from samba_rl.types import UserError
 
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
@@ -53,7 +54,7 @@ class LocalBackend:
         ear, mouth = context.Pipe(duplex=False)
         arguments = (mouth, json.dumps(to_plain(cell)), str(self._runs / cell.name), self._device, self._steps)
         process = context.Process(target=work, args=arguments, name=cell.name, daemon=False)
-        with _one_thread():
+        with _one_thread(), interrupts_held():
             process.start()
         mouth.close()
         self._running.append(Running(cell, process, ear))

@@ -322,18 +322,13 @@ def _summary_table(title: str, run: Run) -> Table:
 
 
 def _evaluate(console: Console, run: Run, out: Path, workers: int | None) -> None:
-    steps = EVALUATION_STEPS[run.task.known_dynamics]
-    if not isinstance(run.policy, GaussianPolicy):
-        # A planner has no noise of its own, and takes its time.
-        with console.status(f"Evaluating: {PLANNED_STEPS:,} steps"):
-            planned = run.evaluate(PLANNED_STEPS, deterministic=True, workers=workers)
-        write_json(out / EVALUATION, {"with_noise": planned.to_json(), "without_noise": planned.to_json()})
-        console.print(evaluation_table("On the real system, apart from learning", planned))
-        return
-    with console.status(f"Evaluating: twice {steps:,} steps"):
-        with_noise, without = (run.evaluate(steps, deterministic=plain, workers=workers) for plain in (False, True))
-    write_json(out / EVALUATION, {"with_noise": with_noise.to_json(), "without_noise": without.to_json()})
-    console.print(evaluation_table("On the real system, apart from learning", with_noise, without))
+    # A planner takes its time.
+    planned = not isinstance(run.policy, GaussianPolicy)
+    steps = PLANNED_STEPS if planned else EVALUATION_STEPS[run.task.known_dynamics]
+    with console.status(f"Evaluating: {'' if planned else 'twice '}{steps:,} steps"):
+        both = run.evaluate_both(steps, workers)
+    write_json(out / EVALUATION, {"with_noise": both[0].to_json(), "without_noise": both[1].to_json()})
+    console.print(evaluation_table("On the real system, apart from learning", *(both[:1] if planned else both)))
 
 
 def _draw(console: Console, run: Run, out: Path) -> list[Path]:

@@ -116,6 +116,13 @@ class Run:
             workers=workers,
         )
 
+    def evaluate_both(self, steps: int = 10_000, workers: int | None = None) -> tuple[Evaluation, Evaluation]:
+        """With the policy's noise and without it; a planner has none, and is evaluated once."""
+        with_noise = self.evaluate(steps, workers=workers)
+        if self.still_policy is self.policy:
+            return with_noise, with_noise
+        return with_noise, self.evaluate(steps, deterministic=True, workers=workers)
+
 
 def train(
     task: Task | str,

@@ -68,7 +68,7 @@ def _serve(pipe: Connection, factory: bytes) -> None:
 
 
 @contextlib.contextmanager
-def _interrupts_held() -> Iterator[None]:
+def interrupts_held() -> Iterator[None]:
     """Hold Ctrl-C back for a moment: a process started now does not see it before it can say that it ignores it."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
@@ -95,7 +95,7 @@ class Worker:
         self._process: BaseProcess = context.Process(
             target=_serve, args=(theirs, cloudpickle.dumps(factory)), daemon=True, name="samba-rl simulation"
         )
-        with _interrupts_held():
+        with interrupts_held():
             self._process.start()
         theirs.close()
         # The first is that it is ready.
