@@ -40,9 +40,9 @@ import gymnasium
 import torch
 from torch import Generator, Tensor, nn
 
-from samba_rl.evaluation import evaluate
+from samba_rl import IDS
 from samba_rl.learners import Settings, make_settings
-from samba_rl.registration import IDS
+from samba_rl.runs.evaluation import evaluate
 from samba_rl.runs.run import train
 from samba_rl.tasks import make_task
 from samba_rl.tasks.task import Task

@@ -19,10 +19,10 @@ from typing import Any
 import torch
 from torch import nn
 
+from samba_rl.events import Event, TrialReport
 from samba_rl.learners import make_settings
-from samba_rl.planner import PlannerSettings
-from samba_rl.planning import PlanningPolicy
-from samba_rl.reports import Event, TrialReport
+from samba_rl.planet.planner import PlannerSettings
+from samba_rl.planet.policy import PlanningPolicy
 from samba_rl.runs.run import train
 from samba_rl.tasks import make_task
 

@@ -18,14 +18,14 @@ from typing import Any, NamedTuple
 import torch
 from torch import Generator, Tensor, nn
 
-from samba_rl.advantages import Critics
-from samba_rl.agent import Agent
+from samba_rl.agents.policy_gradient import Agent
+from samba_rl.improve.advantages import Critics
+from samba_rl.improve.policies import GaussianPolicy, PolicySettings, UniformPolicy
+from samba_rl.improve.updates.batch import Batch
+from samba_rl.improve.updates.proximal import ProximalSettings, ProximalUpdate
 from samba_rl.learners import make_settings
-from samba_rl.policies import GaussianPolicy, PolicySettings, UniformPolicy
-from samba_rl.sources import RealSource
 from samba_rl.tasks import make_task
-from samba_rl.updates.batch import Batch
-from samba_rl.updates.proximal import ProximalSettings, ProximalUpdate
+from samba_rl.tasks.rollout import RealSource
 
 ENVS, STEPS = 1000, 30
 SAMPLES = ENVS * STEPS

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from samba_rl.benchmark.cells import read_results
-from samba_rl.figures import named
-from samba_rl.figures.film import save_picture, strip
+from samba_rl.report import named
+from samba_rl.report.film import save_picture, strip
 
 HERE = Path(__file__).parent / "images"
 RESULTS = Path(__file__).parent.parent / "results"

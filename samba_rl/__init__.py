@@ -3,29 +3,26 @@
 from __future__ import annotations
 
 import importlib
-import sys
-from types import ModuleType
+import importlib.util
 from typing import TYPE_CHECKING, Any
 
-from samba_rl.registration import register_when_imported
-
 if TYPE_CHECKING:
-    from samba_rl.agent import Agent
-    from samba_rl.agents import make_agent
+    from samba_rl.agents.policy_gradient import Agent
     from samba_rl.data import DataSet, Schema
-    from samba_rl.evaluation import Evaluation
-    from samba_rl.learners import LEARNERS, Learner, Settings, make_settings
+    from samba_rl.errors import Paused, Stopped, UserError
+    from samba_rl.improve.policies import GaussianPolicy, UniformPolicy
+    from samba_rl.learners import LEARNERS, Learner, Settings, make_agent, make_settings
     from samba_rl.models.gp import GPDynamics, GPSettings
     from samba_rl.models.world import ModelWorld
-    from samba_rl.planning import PlanningPolicy
-    from samba_rl.policies import GaussianPolicy, UniformPolicy
-    from samba_rl.rollout import rollout
+    from samba_rl.planet.policy import PlanningPolicy
     from samba_rl.runs import Run, load_run, resume, train
+    from samba_rl.runs.evaluation import Evaluation
     from samba_rl.tasks import SafeCartPoleDoublePendulum, SafeFetchReach, SafePendulum, make_task
-    from samba_rl.tasks.gym import GymTask
+    from samba_rl.tasks.gym.task import GymTask
     from samba_rl.tasks.hazard import AngleHazard
+    from samba_rl.tasks.rollout import rollout
     from samba_rl.tasks.task import Quantity, Task, World
-    from samba_rl.types import Paused, Policy, Stopped, Traces, Transitions, UserError
+    from samba_rl.types import Policy, Traces, Transitions
 
 __version__ = "0.1.0"
 
@@ -68,22 +65,22 @@ __all__ = [
 ]
 
 _HOMES = {
-    "samba_rl.agent": ("Agent",),
-    "samba_rl.agents": ("make_agent",),
+    "samba_rl.agents.policy_gradient": ("Agent",),
     "samba_rl.data": ("DataSet", "Schema"),
-    "samba_rl.evaluation": ("Evaluation",),
-    "samba_rl.learners": ("LEARNERS", "Learner", "Settings", "make_settings"),
+    "samba_rl.runs.evaluation": ("Evaluation",),
+    "samba_rl.learners": ("LEARNERS", "Learner", "Settings", "make_agent", "make_settings"),
     "samba_rl.models.gp": ("GPDynamics", "GPSettings"),
     "samba_rl.models.world": ("ModelWorld",),
-    "samba_rl.planning": ("PlanningPolicy",),
-    "samba_rl.policies": ("GaussianPolicy", "UniformPolicy"),
-    "samba_rl.rollout": ("rollout",),
+    "samba_rl.planet.policy": ("PlanningPolicy",),
+    "samba_rl.improve.policies": ("GaussianPolicy", "UniformPolicy"),
+    "samba_rl.tasks.rollout": ("rollout",),
     "samba_rl.runs": ("Run", "load_run", "resume", "train"),
     "samba_rl.tasks": ("SafeCartPoleDoublePendulum", "SafeFetchReach", "SafePendulum", "make_task"),
-    "samba_rl.tasks.gym": ("GymTask",),
+    "samba_rl.tasks.gym.task": ("GymTask",),
     "samba_rl.tasks.hazard": ("AngleHazard",),
     "samba_rl.tasks.task": ("Quantity", "Task", "World"),
-    "samba_rl.types": ("Paused", "Policy", "Stopped", "Traces", "Transitions", "UserError"),
+    "samba_rl.errors": ("Paused", "Stopped", "UserError"),
+    "samba_rl.types": ("Policy", "Traces", "Transitions"),
 }
 
 
@@ -97,14 +94,29 @@ def __getattr__(name: str) -> Any:
     return value
 
 
-class _Package(ModuleType):
-    """This package, in which `train` and `rollout` are always the functions."""
+IDS = {
+    "SafePendulum-v0": "safe-pendulum",
+    "SafeCartPoleDoublePendulum-v0": "safe-cart-pole-double-pendulum",
+    "SafeFetchReach-v0": "safe-fetch-reach",
+}
+"""Gymnasium ids of the paper's systems, and the names of their tasks."""
 
-    def __setattr__(self, name: str, value: Any) -> None:
-        # Whoever imports a module leaves it here under its name, which those two share with a function.
-        if not (name in __all__ and isinstance(value, ModuleType)):
-            super().__setattr__(name, value)
+
+def _register() -> None:
+    """Register the paper's systems with Gymnasium where that is installed; training does not need it."""
+    if importlib.util.find_spec("gymnasium") is None:
+        return
+    import gymnasium
+
+    for env_id, task in IDS.items():
+        if env_id not in gymnasium.registry:
+            gymnasium.register(
+                id=env_id,
+                entry_point="samba_rl.tasks.gym.envs:SafeEnv",
+                vector_entry_point="samba_rl.tasks.gym.envs:SafeVectorEnv",
+                max_episode_steps=30,
+                kwargs={"task": task},
+            )
 
 
-sys.modules[__name__].__class__ = _Package
-register_when_imported()
+_register()

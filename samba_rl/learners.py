@@ -5,20 +5,26 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from samba_rl.advantages import AdvantageSettings
-from samba_rl.constraints import ConstraintSettings, Kind, MultiplierSettings
-from samba_rl.control import Rule, WeightSettings
+from samba_rl.agents.agent import AnyAgent
+from samba_rl.agents.first import FirstTrials
+from samba_rl.agents.policy_gradient import Agent
+from samba_rl.errors import UserError, did_you_mean
+from samba_rl.events import Log
+from samba_rl.improve.advantages import AdvantageSettings
+from samba_rl.improve.constraints import ConstraintSettings, Kind, MultiplierSettings
+from samba_rl.improve.objectives import ObjectiveName
+from samba_rl.improve.policies import PolicySettings
+from samba_rl.improve.step import Rule, WeightSettings
+from samba_rl.improve.updates.proximal import ProximalSettings
+from samba_rl.improve.updates.trust_region import TrustRegionSettings
 from samba_rl.models.gp import GPSettings
-from samba_rl.models.latent import LatentSettings
 from samba_rl.models.likelihood import FitSettings
-from samba_rl.objectives import ObjectiveName
-from samba_rl.planner import PlannerSettings
-from samba_rl.policies import PolicySettings
-from samba_rl.sources import FirstTrials, ZetaName
-from samba_rl.trials import RealSettings
-from samba_rl.types import UserError, did_you_mean
-from samba_rl.updates.proximal import ProximalSettings
-from samba_rl.updates.trust_region import TrustRegionSettings
+from samba_rl.models.world import ZetaName
+from samba_rl.planet.agent import PlanetAgent
+from samba_rl.planet.latent import LatentSettings
+from samba_rl.planet.planner import PlannerSettings
+from samba_rl.tasks.faults.settings import RealSettings
+from samba_rl.tasks.task import Task
 
 Preset = Literal["default", "paper", "smoke"]
 TracesFrom = Literal["model", "real", "latent"]
@@ -340,3 +346,11 @@ def make_settings(task: str, learner: str | Learner = "samba", preset: str = "de
         constraint=replace(base.constraint, kind=row.constraint),
         latent=base.latent if shaped else replace(base.latent, safety_weight=0.0),
     )
+
+
+def make_agent(
+    task: Task, settings: Settings, *, seed: int = 0, device: str = "cpu", log: Log | None = None
+) -> AnyAgent:
+    """An agent that learns the task as the settings say: `tell` it real traces, `ask` it for the next policy."""
+    kind = PlanetAgent if settings.traces == "latent" else Agent
+    return kind(task, settings, seed=seed, device=device, log=log)

@@ -1,9 +1,8 @@
-"""What the rooms hand to each other: batches of trajectories, the policy protocol, and the error a user can mend."""
+"""The types that rooms hand to each other: batches of trajectories, transitions, faults and the policy protocol."""
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
@@ -13,32 +12,6 @@ if TYPE_CHECKING:
 
 State: TypeAlias = "dict[str, Any]"
 """What something must remember to go on exactly: tensors, numbers, texts, None, and lists and dicts of those."""
-
-
-class UserError(ValueError):
-    """A mistake in what was asked for; the message names the thing, the value and the way out."""
-
-
-class Stopped(Exception):  # noqa: N818 - nothing is wrong: the run ends here on purpose
-    """A run ends here before its time; everything is on the disk, and it can be resumed."""
-
-
-class Paused(Stopped):
-    """The same because of the system: it should be looked at before the run goes on."""
-
-
-def did_you_mean(given: str, known: Iterable[str]) -> str:
-    """A hint for a misspelt name: the nearest ones, or all there are if they are few."""
-    names = sorted(known)
-    near = difflib.get_close_matches(given, names, n=3)
-    if near:
-        return f"did you mean {' or '.join(repr(name) for name in near)}?"
-    return f"there are: {', '.join(names)}" if len(names) <= 20 else f"none of the {len(names)} known names is near"
-
-
-def printable(words: str) -> str:
-    """The text with control characters spelt out: nothing in it can move a terminal's cursor or change its colours."""
-    return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in words)
 
 
 class Policy(Protocol):
@@ -58,6 +31,23 @@ class Remembering(Protocol):
 
     def begin(self, n: int) -> Policy:
         """The policy for n episodes that begin now, to be asked at every step of theirs."""
+        ...
+
+
+@runtime_checkable
+class Scripted(Protocol):
+    """A policy whose actions were fixed beforehand, episode by episode."""
+
+    def episode(self, index: int) -> Policy:
+        """Give the policy of one of the episodes."""
+        ...
+
+
+class Source(Protocol):
+    """Gives traces of a policy: the real system, or a model of it."""
+
+    def __call__(self, policy: Policy, n: int, generator: Generator) -> Traces:
+        """Run n trajectories under the policy."""
         ...
 
 

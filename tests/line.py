@@ -9,19 +9,19 @@ import numpy as np
 import torch
 from torch import Generator, Tensor
 
-from samba_rl.advantages import AdvantageSettings
+from samba_rl.agents.agent import AnyAgent, Learned
+from samba_rl.algorithm import train
+from samba_rl.improve.advantages import AdvantageSettings
+from samba_rl.improve.policies import PolicySettings
+from samba_rl.improve.updates.proximal import ProximalSettings
+from samba_rl.improve.updates.trust_region import TrustRegionSettings
 from samba_rl.learners import LEARNERS, FirstSettings, ImaginationSettings, Learner, Settings, make_settings
-from samba_rl.learning import AnyAgent, Learned
 from samba_rl.models.gp import GPSettings
-from samba_rl.models.latent import LatentSettings
 from samba_rl.models.likelihood import FitSettings
-from samba_rl.planner import PlannerSettings
-from samba_rl.policies import PolicySettings
+from samba_rl.planet.latent import LatentSettings
+from samba_rl.planet.planner import PlannerSettings
+from samba_rl.runs.trials import Trials
 from samba_rl.tasks.task import EquationsWorld, Quantity, Task, World
-from samba_rl.train import train
-from samba_rl.trials import Trials
-from samba_rl.updates.proximal import ProximalSettings
-from samba_rl.updates.trust_region import TrustRegionSettings
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

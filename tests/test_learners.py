@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from samba_rl.errors import UserError
+from samba_rl.improve.updates.proximal import ProximalSettings
 from samba_rl.learners import (
     LEARNERS,
     FirstSettings,
@@ -17,8 +19,6 @@ from samba_rl.learners import (
     make_settings,
 )
 from samba_rl.tasks import TASKS
-from samba_rl.types import UserError
-from samba_rl.updates.proximal import ProximalSettings
 
 PRESETS = ("default", "paper", "smoke")
 PENDULUM, CART, FETCH = "safe-pendulum", "safe-cart-pole-double-pendulum", "safe-fetch-reach"

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Generator, Tensor, nn
 
-from samba_rl.policies import GaussianPolicy, PolicySettings
+from samba_rl.improve.policies import GaussianPolicy, PolicySettings
 from samba_rl.types import Policy, Traces
 
 Rows = Sequence[Sequence[float]] | Tensor

@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import final
 
 from samba_rl.data.files import replacing
-from samba_rl.evaluation import Evaluation, evaluate
+from samba_rl.errors import UserError
 from samba_rl.learners import Settings
 from samba_rl.runs.checks import constraints_of
+from samba_rl.runs.evaluation import Evaluation, evaluate
 from samba_rl.tasks.task import Task
-from samba_rl.types import Policy, UserError
+from samba_rl.types import Policy
 
 FILE = "audit.json"
 """In a cell's folder: the first constraint on the real system, by the trial that the policy followed."""

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from samba_rl.benchmark.audit import Audit
 from samba_rl.data.files import disk_error, replacing
-from samba_rl.evaluation import Evaluation
+from samba_rl.data.plain import from_plain, to_plain
+from samba_rl.errors import UserError
+from samba_rl.events import Event, ImprovementReport, TrialReport
 from samba_rl.learners import Settings, make_settings
-from samba_rl.plain import from_plain, to_plain
-from samba_rl.reports import Event, ImprovementReport, TrialReport
+from samba_rl.runs.evaluation import Evaluation
 from samba_rl.tasks import make_task
-from samba_rl.types import UserError
 
 if TYPE_CHECKING:
     from samba_rl.runs import Run

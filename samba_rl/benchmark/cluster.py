@@ -10,9 +10,9 @@ from typing import Any, final
 
 from samba_rl.benchmark.cells import Cell, CellResult, run_cell
 from samba_rl.benchmark.grid import Failed, Finished, Message, Progressed
-from samba_rl.plain import from_plain, to_plain
-from samba_rl.reports import Event, TrialReport
-from samba_rl.types import UserError
+from samba_rl.data.plain import from_plain, to_plain
+from samba_rl.errors import UserError
+from samba_rl.events import Event, TrialReport
 
 KNOCK_SECONDS = 5.0
 

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from samba_rl.benchmark.audit import read_audit
 from samba_rl.benchmark.cells import Cell, CellResult, read_result, result_of
-from samba_rl.evaluation import Evaluation
+from samba_rl.data.plain import from_plain, to_plain
+from samba_rl.errors import UserError
 from samba_rl.learners import make_settings
-from samba_rl.plain import from_plain, to_plain
-from samba_rl.types import UserError
+from samba_rl.runs.evaluation import Evaluation
 
 if TYPE_CHECKING:
     from samba_rl.runs import Run

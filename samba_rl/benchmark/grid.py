@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Literal, NamedTuple, Protocol, final
 
 from samba_rl.benchmark.cells import Cell, CellResult, read_result, write_result
+from samba_rl.errors import UserError, did_you_mean
 from samba_rl.learners import LEARNERS, find_learner, make_settings
 from samba_rl.tasks import TASKS
-from samba_rl.types import UserError, did_you_mean
 
 ATTEMPTS = 2
 """A cell that fails is tried once more."""

@@ -15,10 +15,10 @@ from typing import Any, NamedTuple, final
 
 from samba_rl.benchmark.cells import Cell, CellResult, run_cell
 from samba_rl.benchmark.grid import Failed, Finished, Message, Progressed
-from samba_rl.plain import from_plain, to_plain
-from samba_rl.reports import Event, TrialReport
-from samba_rl.tasks.processes import interrupts_held
-from samba_rl.types import UserError
+from samba_rl.data.plain import from_plain, to_plain
+from samba_rl.errors import UserError
+from samba_rl.events import Event, TrialReport
+from samba_rl.tasks.faults.processes import interrupts_held
 
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 

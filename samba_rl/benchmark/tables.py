@@ -18,9 +18,9 @@ from samba_rl.benchmark.reference import (
 )
 from samba_rl.benchmark.statistics import Summary, summarise, summarise_ratio
 from samba_rl.benchmark.writers import Column, Entry, Row, Table, Value, shown
+from samba_rl.errors import UserError
 from samba_rl.learners import find_learner
 from samba_rl.tasks import make_task
-from samba_rl.types import UserError
 
 STEPS = 10_000
 """To which an evaluation is scaled, as in the paper."""

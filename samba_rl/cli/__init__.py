@@ -10,7 +10,7 @@ import tyro
 
 from samba_rl.cli import benchmark, figures, listing, report, results, systems
 from samba_rl.cli.parsing import one_line, parsed
-from samba_rl.types import UserError, did_you_mean, printable
+from samba_rl.errors import UserError, did_you_mean, printable
 
 DESCRIPTION = """Safe, sample-efficient reinforcement learning (SAMBA) for systems where every real trial is expensive.
 

@@ -14,7 +14,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from samba_rl.cli.stopping import terminated_like_interrupted
-from samba_rl.types import UserError, printable
+from samba_rl.errors import UserError, printable
 
 if TYPE_CHECKING:
     from samba_rl.benchmark.grid import Backend, GridRun, State

@@ -9,7 +9,7 @@ import tyro
 from rich.console import Console
 from rich.markup import escape
 
-from samba_rl.types import UserError
+from samba_rl.errors import UserError
 
 if TYPE_CHECKING:
     from samba_rl.benchmark.cells import CellResult
@@ -40,7 +40,7 @@ def figures(
         samples: Sizes of the models, as --samples 20 40 100. Left out: the paper's.
         seed: The same seed gives the same figure.
     """
-    from samba_rl.figures import named
+    from samba_rl.report import named
     from samba_rl.tasks import TASKS
 
     if name != ALL:
@@ -84,7 +84,7 @@ def _read(results: Path | None, preset: str | None) -> list[CellResult] | None:
 def _draw(
     name: str, cells: list[CellResult] | None, task: str | None, samples: tuple[int, ...], seed: int, path: Path
 ) -> None:
-    from samba_rl.figures import named
+    from samba_rl.report import named
 
     console = Console()
     with console.status(f"Drawing {name}"):

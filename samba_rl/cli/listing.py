@@ -12,7 +12,7 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
-from samba_rl.types import UserError
+from samba_rl.errors import UserError
 
 if TYPE_CHECKING:
     from samba_rl.runs.listing import Overview
@@ -33,7 +33,7 @@ def runs(
         run: A folder with runs in it or below it, or the folder of one run.
         as_json: Print one line of JSON instead of a table.
     """
-    from samba_rl.plain import to_plain
+    from samba_rl.data.plain import to_plain
     from samba_rl.runs.folder import CONFIG
     from samba_rl.runs.listing import find_runs, overview
 
@@ -121,7 +121,7 @@ def _show(console: Console, run: Path, one: Overview) -> None:
 
 
 def _notices(run: Path) -> list[str]:
-    from samba_rl.reports import Notice
+    from samba_rl.events import Notice
     from samba_rl.runs.folder import METRICS, read_events
 
     try:

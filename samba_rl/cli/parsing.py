@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import tyro
 
-from samba_rl.types import UserError, did_you_mean
+from samba_rl.errors import UserError, did_you_mean
 
 if TYPE_CHECKING:
     from samba_rl.tasks.task import Task

@@ -11,9 +11,9 @@ from rich.markup import escape
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 
-from samba_rl.constraints import make_constraints
-from samba_rl.reports import ImprovementReport, LatentReport, Notice, TrialReport
-from samba_rl.types import printable
+from samba_rl.errors import printable
+from samba_rl.events import ImprovementReport, LatentReport, Notice, TrialReport
+from samba_rl.improve.constraints import make_constraints
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
+    from samba_rl.events import Event
     from samba_rl.learners import Settings
-    from samba_rl.reports import Event
     from samba_rl.tasks.task import Task
 
 RECENT = 60

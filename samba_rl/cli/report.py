@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from samba_rl.cli.parsing import load_task
-from samba_rl.types import UserError, printable
+from samba_rl.errors import UserError, printable
 
 
 def report(
@@ -37,7 +37,7 @@ def report(
         workers: Processes for MuJoCo. Left out: one for each core; 0: none.
     """
     from samba_rl.data.files import disk_error, replacing
-    from samba_rl.report import make_report
+    from samba_rl.report.report import make_report
 
     if out.suffix.lower() not in (".html", ".htm"):
         raise UserError(f"cannot write a report as '{out}'; its name must end in .html")

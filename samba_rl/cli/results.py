@@ -12,11 +12,11 @@ from rich.markup import escape
 from rich.table import Table
 
 from samba_rl.cli.parsing import load_task
-from samba_rl.types import UserError
+from samba_rl.errors import UserError
 
 if TYPE_CHECKING:
-    from samba_rl.evaluation import Evaluation
     from samba_rl.runs import Run
+    from samba_rl.runs.evaluation import Evaluation
     from samba_rl.types import Policy
 
 RunFolder = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
@@ -42,7 +42,7 @@ def evaluate(
         workers: Processes for MuJoCo. Left out: one for each core; 0: none.
         as_json: Print one line of JSON instead of a table.
     """
-    from samba_rl.plain import to_plain
+    from samba_rl.data.plain import to_plain
 
     loaded = _load(run, task)
     console = Console(stderr=as_json)
@@ -73,7 +73,7 @@ def render(
         stochastic: With the noise of the policy's actions.
         task: The system as module:function or file.py:function, where it is one of your own.
     """
-    from samba_rl.figures import film as films
+    from samba_rl.report import film as films
 
     if film.suffix.lower() not in (".mp4", ".gif"):
         raise UserError(f"cannot write a film as '{film}'; its name must end in .mp4 or .gif")

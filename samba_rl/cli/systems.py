@@ -13,7 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from samba_rl.cli.parsing import load_function
-from samba_rl.types import UserError
+from samba_rl.errors import UserError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -29,7 +29,7 @@ def tasks(as_json: Annotated[bool, tyro.conf.arg(name="json")] = False) -> int:
     Args:
         as_json: Print one line of JSON instead of a table.
     """
-    from samba_rl.registration import IDS
+    from samba_rl import IDS
     from samba_rl.tasks import TASKS, make_task
 
     ids = {name: env_id for env_id, name in IDS.items()}
@@ -95,7 +95,7 @@ def check_env(
         horizon: Steps in an episode. Left out: the environment's own time limit.
         as_json: Print one line of JSON instead of text.
     """
-    from samba_rl.tasks import check
+    from samba_rl.tasks.gym import check
 
     functions = {
         key: None if name is None else load_function(name) for key, name in (("safety", safety), ("cost", cost))
@@ -137,10 +137,10 @@ def rollout(
     """
     import torch
 
-    from samba_rl.figures.film import film, save_film, save_picture, strip
-    from samba_rl.policies import UniformPolicy
-    from samba_rl.rollout import rollout as run
+    from samba_rl.improve.policies import UniformPolicy
+    from samba_rl.report.film import film, save_film, save_picture, strip
     from samba_rl.tasks import make_task
+    from samba_rl.tasks.rollout import rollout as run
 
     if episodes < 1:
         raise UserError(f"--episodes {episodes}: at least 1 is needed")

@@ -19,19 +19,19 @@ from samba_rl.cli.parsing import load_task, one_line
 from samba_rl.cli.progress import Progress, duration, text
 from samba_rl.cli.results import evaluation_table
 from samba_rl.cli.stopping import polite_stop
-from samba_rl.constraints import ConstraintSettings
+from samba_rl.errors import Paused, Stopped, UserError
+from samba_rl.improve.constraints import ConstraintSettings
+from samba_rl.improve.policies import GaussianPolicy
 from samba_rl.learners import LEARNERS, Settings, make_settings
-from samba_rl.policies import GaussianPolicy
 from samba_rl.runs import Run, earlier_events, run_in
 from samba_rl.runs import resume as go_on
 from samba_rl.runs import train as learn
 from samba_rl.runs.folder import CONFIG, EVALUATION, SUMMARY, write_json
+from samba_rl.runs.tensorboard import TensorBoardLog, available
 from samba_rl.tasks import TASKS
-from samba_rl.tensorboard import TensorBoardLog, available
-from samba_rl.types import Paused, Stopped, UserError
 
 if TYPE_CHECKING:
-    from samba_rl.reports import Event, Log
+    from samba_rl.events import Event, Log
     from samba_rl.tasks.task import Task
 
 PROG = "samba-rl train"
@@ -332,7 +332,7 @@ def _evaluate(console: Console, run: Run, out: Path, workers: int | None) -> Non
 
 
 def _draw(console: Console, run: Run, out: Path) -> list[Path]:
-    from samba_rl.figures.run import run_pictures
+    from samba_rl.report.run import run_pictures
 
     try:
         with console.status("Drawing"):

@@ -10,7 +10,8 @@ from samba_rl.data import minari_io, tables
 from samba_rl.data.files import FilePath
 from samba_rl.data.minari_io import Bounds, OfSteps
 from samba_rl.data.schema import FIELDS, Schema, check_episodes, check_finite, fitted, room
-from samba_rl.types import Traces, Transitions, UserError
+from samba_rl.errors import UserError
+from samba_rl.types import Traces, Transitions
 
 
 class _Store:

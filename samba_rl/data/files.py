@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias
 
-from samba_rl.types import UserError
+from samba_rl.errors import UserError
 
 FilePath: TypeAlias = "str | os.PathLike[str]"
 

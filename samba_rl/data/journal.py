@@ -25,7 +25,8 @@ from torch import Tensor
 
 from samba_rl.data.files import disk_error, flush, sync_folder, write_all
 from samba_rl.data.packing import pack, unpack
-from samba_rl.types import Fault, State, Traces, Transitions, UserError
+from samba_rl.errors import UserError
+from samba_rl.types import Fault, State, Traces, Transitions
 
 FORMAT = 1
 TITLE = f"samba_rl journal, format {FORMAT}\n".encode()

@@ -19,7 +19,8 @@ from torch import Tensor
 
 from samba_rl.data.files import needed
 from samba_rl.data.schema import FIELDS, Schema, blocks, exact, room, step_in_words
-from samba_rl.types import Transitions, UserError, did_you_mean
+from samba_rl.errors import UserError, did_you_mean
+from samba_rl.types import Transitions
 
 Bounds: TypeAlias = tuple[Sequence[float], Sequence[float]]
 """(lows [nu], highs [nu])."""

@@ -11,7 +11,8 @@ from typing import NamedTuple, final
 import torch
 from torch import Tensor
 
-from samba_rl.types import Transitions, UserError
+from samba_rl.errors import UserError
+from samba_rl.types import Transitions
 
 FIELDS = tuple(part.name for part in dataclasses.fields(Transitions))
 DTYPES = dict.fromkeys(FIELDS, torch.float64) | {

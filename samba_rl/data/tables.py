@@ -13,7 +13,8 @@ from torch import Tensor
 
 from samba_rl.data.files import FilePath, needed, replacing
 from samba_rl.data.schema import DTYPES, Column, Schema
-from samba_rl.types import Transitions, UserError
+from samba_rl.errors import UserError
+from samba_rl.types import Transitions
 
 _IN_WORDS = {torch.float64: "a number", torch.bool: "True or False", torch.int64: "a whole number"}
 AT_ONCE = 10_000

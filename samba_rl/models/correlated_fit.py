@@ -15,9 +15,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from samba_rl.errors import UserError
 from samba_rl.models.correlated import CorrelatedHyper
 from samba_rl.models.likelihood import FitSettings
-from samba_rl.types import UserError
 
 with warnings.catch_warnings():
     # GPyTorch's own imports use parts of torch that are deprecated.

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, final
 import torch
 from torch import Tensor
 
+from samba_rl.data.plain import from_plain, to_plain
+from samba_rl.errors import UserError
 from samba_rl.models.correlated import CorrelatedHyper, CorrelatedPosterior
 from samba_rl.models.exact import ExactPosterior
 from samba_rl.models.likelihood import FitSettings, Hyper, default_hyper, fit_hyper
 from samba_rl.models.sparse import SparsePosterior, accuracy
-from samba_rl.plain import from_plain, to_plain
-from samba_rl.types import State, Transitions, UserError
+from samba_rl.types import State, Transitions
 
 if TYPE_CHECKING:
     from samba_rl.tasks.task import Task

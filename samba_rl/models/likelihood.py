@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from samba_rl.types import UserError
+from samba_rl.errors import UserError
 
 FAR = 1e3
 """Scaled inputs are clamped to ± this: so far out the kernel is exactly zero, and nothing overflows."""

@@ -19,10 +19,10 @@ from typing import final
 import torch
 from torch import Tensor
 
+from samba_rl.errors import UserError
 from samba_rl.models.exact import ExactPosterior
 from samba_rl.models.likelihood import Hyper, factorise, kernel, scaled
 from samba_rl.models.marginals import Marginals, chunk_rows, in_chunks, remaining_variance
-from samba_rl.types import UserError
 
 CANDIDATES = 5000
 """Inducing inputs are chosen among at most this many points, evenly spread over the data."""

@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Literal, final
 
 import torch
 from torch import Generator, Tensor
 
+from samba_rl.errors import UserError
 from samba_rl.models.exact import ExactPosterior
 from samba_rl.models.gp import GPDynamics
 from samba_rl.models.likelihood import kernel, scaled
+from samba_rl.models.zeta import entropy, zeta_bootstrap
+from samba_rl.tasks.rollout import rollout
 from samba_rl.tasks.task import Step, Task
-from samba_rl.types import UserError
+from samba_rl.types import Policy, Traces
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+ZetaName = Literal["loo", "bootstrap", "entropy"]
 Zeta = Literal["loo"] | Callable[[Tensor], Tensor] | None
 """ζ of the queries [B, ni] -> [B]; "loo" comes out of the same pass as the prediction."""
 
@@ -163,3 +169,28 @@ class Functions:
         k = kernel(z, self._posterior.z, self._posterior.hyper.signal)
         values = prior + k.mul_(self._correction.mT).sum(-1)
         return self._model.denormalised(values.T.to(self._model.dtype))
+
+
+@final
+@dataclass(frozen=True)
+class ModelSource:
+    """A Gaussian-process model of the system."""
+
+    model: GPDynamics
+    zeta: ZetaName | None = None
+    """What is measured of each imagined step."""
+    draw: Literal["marginals", "functions"] = "marginals"
+    starts: Tensor | None = None
+    """Start states to draw from [k, nx]; None: the task's own."""
+
+    def __call__(self, policy: Policy, n: int, generator: Generator) -> Traces:
+        """n imagined trajectories."""
+        world = ModelWorld(self.model, zeta=self._zeta(), draw=self.draw, starts=self.starts)
+        return rollout(world, policy, n, generator=generator)
+
+    def _zeta(self) -> Literal["loo"] | Callable[[Tensor], Tensor] | None:
+        if self.zeta == "bootstrap":
+            return partial(zeta_bootstrap, self.model)
+        if self.zeta == "entropy":
+            return partial(entropy, self.model)
+        return self.zeta

@@ -14,7 +14,8 @@ from typing import Any
 from samba_rl import __version__
 from samba_rl.data.files import disk_error, sync_folder, write_all
 from samba_rl.data.packing import pack, unpack
-from samba_rl.types import State, UserError
+from samba_rl.errors import UserError
+from samba_rl.types import State
 
 FORMAT = 1
 FOLDER, MANIFEST = "checkpoints", "manifest.json"

@@ -10,13 +10,14 @@ from typing import Any
 
 import torch
 
-from samba_rl.constraints import Constraint, make_constraints
+from samba_rl.agents.agent import schema_of
 from samba_rl.data import DataSet
+from samba_rl.data.plain import from_plain, to_plain
+from samba_rl.errors import UserError, did_you_mean
+from samba_rl.improve.constraints import Constraint, make_constraints
 from samba_rl.learners import Settings
-from samba_rl.learning import schema_of
-from samba_rl.plain import from_plain, to_plain
 from samba_rl.tasks.task import Task
-from samba_rl.types import Transitions, UserError, did_you_mean
+from samba_rl.types import Transitions
 
 
 def changed(settings: Settings, changes: Mapping[str, Any]) -> Settings:

@@ -14,18 +14,19 @@ from typing import Any, final
 import numpy as np
 import torch
 
+from samba_rl.agents.agent import Learned
 from samba_rl.data import DataSet
 from samba_rl.data.files import disk_error, flush, replacing, write_all
 from samba_rl.data.journal import EARLIER, TITLE, Journal, Record, StepLog
 from samba_rl.data.packing import pack, unpack
+from samba_rl.data.plain import from_plain, to_plain
 from samba_rl.data.tables import append_csv
-from samba_rl.learning import Learned
-from samba_rl.plain import from_plain, to_plain
-from samba_rl.reports import Event, ImprovementReport, LatentReport, Notice, TrialReport
+from samba_rl.errors import UserError, did_you_mean
+from samba_rl.events import Event, ImprovementReport, LatentReport, Notice, TrialReport
 from samba_rl.runs import checkpoints
 from samba_rl.runs.checkpoints import Checkpoint, read_checkpoint, write_checkpoint
 from samba_rl.runs.lock import LOCK, Lock
-from samba_rl.types import State, Transitions, UserError, did_you_mean
+from samba_rl.types import State, Transitions
 
 FORMAT = 1
 CONFIG, METRICS, DATA, POLICY, SUMMARY = "config.json", "metrics.jsonl", "real.csv", "policy.npz", "summary.json"

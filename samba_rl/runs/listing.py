@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from samba_rl.data.journal import Journal
+from samba_rl.errors import UserError
 from samba_rl.runs.checkpoints import read_checkpoint
 from samba_rl.runs.folder import CONFIG, EVALUATION, JOURNAL, METRICS, POLICY, SUMMARY, read_config, read_json
 from samba_rl.runs.lock import held
-from samba_rl.types import UserError
 
 RunState = Literal["running", "finished", "interrupted", "damaged"]
 _TAIL = 200_000

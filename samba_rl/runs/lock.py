@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, final
 
 from samba_rl.data.files import disk_error
-from samba_rl.types import UserError
+from samba_rl.errors import UserError
 
 LOCK = ".lock"
 ATTEMPTS = 100

@@ -10,20 +10,22 @@ from typing import Any, final
 
 import torch
 
-from samba_rl.agent import Agent
-from samba_rl.constraints import Constraint
+from samba_rl.agents.agent import Learned, schema_of
+from samba_rl.agents.policy_gradient import Agent
+from samba_rl.algorithm import Watch
 from samba_rl.data import DataSet
 from samba_rl.data.journal import Journal
-from samba_rl.evaluation import Evaluation, evaluate
+from samba_rl.data.plain import from_plain, to_plain
+from samba_rl.errors import Stopped, UserError
+from samba_rl.events import Event, ImprovementReport, Log, Notice, TrialReport
+from samba_rl.improve.constraints import Constraint
+from samba_rl.improve.policies import GaussianPolicy, MeanPolicy
 from samba_rl.learners import Learner, Settings, make_settings
-from samba_rl.learning import Learned, schema_of
 from samba_rl.models.gp import GPDynamics
-from samba_rl.plain import from_plain, to_plain
-from samba_rl.planning import PlanningPolicy
-from samba_rl.policies import GaussianPolicy, MeanPolicy
-from samba_rl.reports import Event, ImprovementReport, Log, Notice, TrialReport
+from samba_rl.planet.policy import PlanningPolicy
 from samba_rl.runs.checkpoints import read_checkpoint
 from samba_rl.runs.checks import changed, check, constraints_of, earlier_transitions
+from samba_rl.runs.evaluation import Evaluation, evaluate
 from samba_rl.runs.folder import (
     CONFIG,
     JOURNAL,
@@ -42,8 +44,7 @@ from samba_rl.runs.session import CHECKPOINT_EVERY, About, Session
 from samba_rl.runs.summary import by_kind, config_of, name_of, other_versions, summary_of
 from samba_rl.tasks import TASKS, make_task
 from samba_rl.tasks.task import Task
-from samba_rl.train import Watch
-from samba_rl.types import Policy, Stopped, UserError
+from samba_rl.types import Policy
 
 
 @final

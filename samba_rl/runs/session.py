@@ -12,18 +12,18 @@ import numpy as np
 import torch
 from torch import Generator
 
-from samba_rl.agents import make_agent
+from samba_rl.agents.agent import Learned
+from samba_rl.algorithm import Watch, train
 from samba_rl.data.files import DiskError
 from samba_rl.data.journal import EARLIER
-from samba_rl.learners import Settings
-from samba_rl.learning import Learned
-from samba_rl.reports import Event, ImprovementReport, LatentReport, Log, Notice, TrialReport
+from samba_rl.errors import Paused, Stopped, UserError
+from samba_rl.events import Event, ImprovementReport, LatentReport, Log, Notice, TrialReport
+from samba_rl.learners import Settings, make_agent
 from samba_rl.runs.checkpoints import Checkpoint
 from samba_rl.runs.folder import RunFolder
+from samba_rl.runs.trials import Trials
 from samba_rl.tasks.task import Task
-from samba_rl.train import Watch, train
-from samba_rl.trials import Trials
-from samba_rl.types import Paused, State, Stopped, Transitions, UserError
+from samba_rl.types import State, Transitions
 
 CHECKPOINT_EVERY = 60.0
 """Seconds between two checkpoints at most, give or take a control iteration."""

@@ -11,10 +11,10 @@ from typing import Any, TypedDict
 import torch
 
 from samba_rl import __version__
+from samba_rl.agents.agent import AnyAgent
+from samba_rl.data.plain import to_plain
+from samba_rl.events import Event, ImprovementReport, Notice, TrialReport
 from samba_rl.learners import LEARNERS, Learner
-from samba_rl.learning import AnyAgent
-from samba_rl.plain import to_plain
-from samba_rl.reports import Event, ImprovementReport, Notice, TrialReport
 from samba_rl.runs.session import About
 from samba_rl.tasks import TASKS
 from samba_rl.tasks.task import Task

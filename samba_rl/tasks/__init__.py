@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+from samba_rl.errors import UserError, did_you_mean
 from samba_rl.tasks.cart_double_pendulum import SafeCartPoleDoublePendulum
 from samba_rl.tasks.fetch_reach import SafeFetchReach
 from samba_rl.tasks.pendulum import SafePendulum
 from samba_rl.tasks.task import Task
-from samba_rl.types import UserError, did_you_mean
 
 __all__ = ["TASKS", "SafeCartPoleDoublePendulum", "SafeFetchReach", "SafePendulum", "make_task"]
 

@@ -174,7 +174,7 @@ class SafeCartPoleDoublePendulum(Task):
 
     def draw(self, x: Tensor, u: Tensor | None, size: int) -> NDArray[np.uint8]:
         """A picture [size, size, 3] of x [6], with the unsafe (red) and the hazard (orange) sector of θ₁."""
-        from samba_rl.tasks.drawing import draw_cart_double_pendulum
+        from samba_rl.tasks.render.drawing import draw_cart_double_pendulum
 
         return draw_cart_double_pendulum(
             float(x[0]),

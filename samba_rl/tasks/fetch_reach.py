@@ -13,10 +13,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Generator, Tensor
 
+from samba_rl.errors import UserError
 from samba_rl.tasks.hazard import tent
 from samba_rl.tasks.simulation import Outcome, SimulatedWorld
 from samba_rl.tasks.task import Quantity, Task, World
-from samba_rl.types import UserError
 
 START = (1.34183340, 0.749101017, 0.534733441, -5.98637494e-06, -8.55928020e-08, 2.13255650e-05)
 """The robot's state after every reset: gripper position [m] and velocity [m/step]."""
@@ -166,7 +166,7 @@ class FetchSimulation:
 
     def render(self, slot: int, size: int) -> NDArray[np.uint8]:
         """The robot, the goal and the slab."""
-        from samba_rl.tasks.rendering import draw_fetch
+        from samba_rl.tasks.render.robot import draw_fetch
 
         state, goal = self._episodes[slot]
         self._load(state)

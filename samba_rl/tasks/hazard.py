@@ -9,7 +9,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from samba_rl.types import UserError
+from samba_rl.errors import UserError
 
 
 def wrap(angle: Tensor) -> Tensor:

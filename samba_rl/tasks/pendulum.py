@@ -104,7 +104,7 @@ class SafePendulum(Task):
 
     def draw(self, x: Tensor, u: Tensor | None, size: int) -> NDArray[np.uint8]:
         """A picture [size, size, 3] of x [2]: the pendulum over its unsafe (red) and hazard (orange) sector."""
-        from samba_rl.tasks.drawing import draw_pendulum
+        from samba_rl.tasks.render.drawing import draw_pendulum
 
         return draw_pendulum(
             float(x[0]),

@@ -17,10 +17,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Generator, Tensor
 
-from samba_rl.tasks.processes import Worker, ask_workers
+from samba_rl.errors import UserError
+from samba_rl.tasks.faults.processes import Worker, ask_workers
+from samba_rl.tasks.faults.timed import START_LIMIT, Answer, Here
 from samba_rl.tasks.task import Charges, Step, Task
-from samba_rl.tasks.timed import START_LIMIT, Answer, Here
-from samba_rl.types import UserError
 
 
 @dataclass(frozen=True)

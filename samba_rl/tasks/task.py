@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, final
 import torch
 from torch import Generator, Tensor
 
-from samba_rl.types import UserError
+from samba_rl.errors import UserError
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -13,10 +13,10 @@ import pytest
 from samba_rl.benchmark.audit import FILE, read_audit
 from samba_rl.benchmark.cells import Cell, run_cell, write_result
 from samba_rl.benchmark.collect import cell_of, collect, flat
-from samba_rl.plain import to_plain
+from samba_rl.data.plain import to_plain
+from samba_rl.errors import UserError
 from samba_rl.runs import load_run, train
 from samba_rl.runs.folder import EVALUATION, SUMMARY
-from samba_rl.types import UserError
 from tests.threads import one_thread
 
 PENDULUM = "safe-pendulum"

@@ -27,10 +27,11 @@ from samba_rl.benchmark.cells import (
 )
 from samba_rl.benchmark.grid import Backend, Failed, Finished, Grid, GridRun, Message, Progressed
 from samba_rl.benchmark.local import LocalBackend
-from samba_rl.evaluation import Evaluation, evaluate
+from samba_rl.errors import UserError
 from samba_rl.learners import LEARNERS, make_settings
+from samba_rl.runs.evaluation import Evaluation, evaluate
 from samba_rl.tasks import TASKS
-from samba_rl.types import Policy, UserError
+from samba_rl.types import Policy
 from tests.threads import one_thread
 
 PENDULUM = "safe-pendulum"
@@ -158,7 +159,7 @@ def test_a_cell_s_policies_are_measured_apart_from_learning(tmp_path: Path) -> N
 
 
 def test_a_long_curve_is_thinned_to_its_ends() -> None:
-    from samba_rl.reports import TrialReport
+    from samba_rl.events import TrialReport
 
     trials = [
         TrialReport(i, 30 * i, 1, 0.0, 0.0, 0, 0.0, 0, 0.0, 0.0, 0.0, (), (), 0.0) for i in range(1234)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from samba_rl.benchmark.cells import Cell, CellResult
 from samba_rl.benchmark.tables import all_tables, limit_of, ratios, table_1, table_2
 from samba_rl.benchmark.writers import Column, Entry, Row, Table, shown, to_csv, to_latex, to_markdown, write_tables
-from samba_rl.evaluation import Evaluation
+from samba_rl.runs.evaluation import Evaluation
 
 PENDULUM, DOUBLE, FETCH = "safe-pendulum", "safe-cart-pole-double-pendulum", "safe-fetch-reach"
 SYSTEM = {PENDULUM: "Safe Pendulum", DOUBLE: "Safe Cart-Pole Double Pendulum", FETCH: "Safe Fetch Reach"}

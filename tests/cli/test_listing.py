@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from samba_rl.cli import main
+from samba_rl.errors import Stopped
 from samba_rl.runs import train
 from samba_rl.runs.lock import Lock
-from samba_rl.types import Stopped
 from tests.line import Line
 from tests.threads import one_thread
 

@@ -7,7 +7,7 @@ import cloudpickle
 import pytest
 
 from samba_rl.cli.parsing import _in_one_line, load_function, load_task
-from samba_rl.types import UserError
+from samba_rl.errors import UserError
 
 FRAMED = """\x1b[91m╭─ Unrecognized options ──────────╮\x1b[0m
 │ Unrecognized options: --epsodes │

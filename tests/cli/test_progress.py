@@ -8,8 +8,8 @@ import pytest
 from rich.console import Console
 
 from samba_rl.cli.progress import Progress, duration, number
+from samba_rl.events import ImprovementReport, Notice, TrialReport
 from samba_rl.learners import make_settings
-from samba_rl.reports import ImprovementReport, Notice, TrialReport
 from tests.line import Line
 
 TRIAL = TrialReport(

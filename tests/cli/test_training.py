@@ -12,8 +12,8 @@ import pytest
 from samba_rl import load_run
 from samba_rl.cli import main
 from samba_rl.cli.training import parsed_train
-from samba_rl.constraints import ConstraintSettings
 from samba_rl.data import DataSet
+from samba_rl.improve.constraints import ConstraintSettings
 from samba_rl.learners import Settings, make_settings
 from tests.line import Line
 from tests.threads import one_thread
@@ -237,7 +237,7 @@ def test_mistakes_about_runs_get_one_line(folder: Path, tmp_path: Path, capsys: 
 def test_without_its_packages_train_goes_on_and_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for name in [name for name in sys.modules if name.partition(".")[0] == "matplotlib" or "samba_rl.figures" in name]:
+    for name in [name for name in sys.modules if name.partition(".")[0] == "matplotlib" or "samba_rl.report" in name]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     monkeypatch.setattr("samba_rl.cli.training.available", lambda: False)

@@ -26,7 +26,8 @@ from torch import Tensor
 from samba_rl.data.files import DiskError
 from samba_rl.data.journal import EARLIER, Journal, Record, StepLog, random_state
 from samba_rl.data.packing import pack
-from samba_rl.types import Fault, Traces, Transitions, UserError
+from samba_rl.errors import UserError
+from samba_rl.types import Fault, Traces, Transitions
 from tests.data.examples import steps
 
 TITLE = b"samba_rl journal, format 1\n"

@@ -17,13 +17,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from samba_rl.errors import UserError
 from samba_rl.models import correlated, correlated_fit, marginals
 from samba_rl.models.correlated import CorrelatedHyper, CorrelatedPosterior
 from samba_rl.models.correlated_fit import default_correlated_hyper, fit_correlated
 from samba_rl.models.exact import ExactPosterior
 from samba_rl.models.likelihood import FitSettings, Hyper, default_hyper, fit_hyper
 from samba_rl.models.marginals import Marginals
-from samba_rl.types import UserError
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)

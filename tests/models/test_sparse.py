@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+from samba_rl.errors import UserError
 from samba_rl.models import marginals
 from samba_rl.models.exact import ExactPosterior
 from samba_rl.models.likelihood import Hyper, scaled
 from samba_rl.models.sparse import SparsePosterior, accuracy, choose
-from samba_rl.types import UserError
 
 Array = NDArray[np.float64]
 HYPER = Hyper(

@@ -8,10 +8,10 @@ import torch
 from torch import Generator, Tensor
 
 from samba_rl import UniformPolicy, UserError, rollout
-from samba_rl.exploration import entropy
 from samba_rl.models.gp import GPDynamics, GPSettings
 from samba_rl.models.likelihood import FitSettings
 from samba_rl.models.world import Functions, ModelWorld
+from samba_rl.models.zeta import entropy
 from tests.models.test_gp import QUICK, TASK, queries, real
 
 RANDOM = UniformPolicy((-2.0,), (2.0,))

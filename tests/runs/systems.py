@@ -10,7 +10,7 @@ import gymnasium
 import numpy as np
 from torch import Tensor
 
-from samba_rl.tasks.gym import GymTask
+from samba_rl.tasks.gym.task import GymTask
 
 LOG = "SAMBA_TEST_RIG_LOG"
 """The variable that says where a rig notes every step that it takes."""

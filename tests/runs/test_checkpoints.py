@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 from samba_rl import __version__
 from samba_rl.data.files import DiskError
 from samba_rl.data.packing import pack
+from samba_rl.errors import UserError
 from samba_rl.runs.checkpoints import (
     Checkpoint,
     latest,
@@ -31,7 +32,7 @@ from samba_rl.runs.checkpoints import (
     signed,
     write_checkpoint,
 )
-from samba_rl.types import State, UserError
+from samba_rl.types import State
 from tests.runs.systems import same_bits
 
 Damage = Callable[[Path], object]

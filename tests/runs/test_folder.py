@@ -11,10 +11,10 @@ import pytest
 import torch
 
 from samba_rl.data import DataSet
-from samba_rl.reports import Notice
+from samba_rl.errors import UserError
+from samba_rl.events import Notice
 from samba_rl.runs import Run, load_run, train
 from samba_rl.runs.folder import RunFolder
-from samba_rl.types import UserError
 from tests.line import Line
 
 

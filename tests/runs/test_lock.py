@@ -23,8 +23,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from samba_rl.data.files import DiskError
+from samba_rl.errors import UserError
 from samba_rl.runs.lock import Lock, held
-from samba_rl.types import UserError
 
 ROOT = Path(__file__).parents[2]
 OTHERS = """

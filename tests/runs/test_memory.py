@@ -19,8 +19,8 @@ import json, resource, sys
 import torch
 from samba_rl import UniformPolicy, make_task, rollout
 from samba_rl.data import DataSet
-from samba_rl.learning import schema_of
-from samba_rl.reports import TrialReport
+from samba_rl.agents.agent import schema_of
+from samba_rl.events import TrialReport
 from samba_rl.runs import train
 from tests.line import Line
 

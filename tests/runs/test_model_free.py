@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from samba_rl.cli import main
-from samba_rl.constraints import Kind
+from samba_rl.errors import Stopped, UserError
+from samba_rl.events import Event, ImprovementReport, TrialReport
+from samba_rl.improve.constraints import Kind
 from samba_rl.learners import LEARNERS
-from samba_rl.reports import Event, ImprovementReport, TrialReport
 from samba_rl.runs import Run, load_run, resume, train
-from samba_rl.types import Stopped, UserError
 from tests.line import Line, quick_settings
 from tests.runs.systems import same_bits
 

@@ -21,12 +21,13 @@ import torch
 from samba_rl.data import DataSet
 from samba_rl.data.files import DiskError
 from samba_rl.data.journal import Journal
-from samba_rl.reports import Event, ImprovementReport, Notice, TrialReport
+from samba_rl.errors import Stopped, UserError
+from samba_rl.events import Event, ImprovementReport, Notice, TrialReport
 from samba_rl.runs import Run, load_run, resume, train
 from samba_rl.runs.checkpoints import signed
 from samba_rl.runs.lock import Lock
-from samba_rl.tasks.gym import GymTask
-from samba_rl.types import Stopped, Traces, UserError
+from samba_rl.tasks.gym.task import GymTask
+from samba_rl.types import Traces
 from tests.line import Line
 from tests.runs.systems import CountingRig, cost, counting_rig, edge, same_bits
 from tests.threads import one_thread
@@ -365,7 +366,7 @@ def test_a_folder_that_is_read_only_is_named(copy: Path, monkeypatch: pytest.Mon
 FULL = """
 import resource, signal, sys
 from samba_rl.runs import train, resume
-from samba_rl.types import UserError
+from samba_rl.errors import UserError
 from tests.line import Line
 import torch
 

@@ -8,16 +8,17 @@ import pytest
 import torch
 
 import samba_rl
-from samba_rl.constraints import ConstraintSettings
 from samba_rl.data import DataSet, Schema
-from samba_rl.evaluation import evaluate
+from samba_rl.errors import UserError
+from samba_rl.events import Event, TrialReport
+from samba_rl.improve.constraints import ConstraintSettings
+from samba_rl.improve.policies import UniformPolicy
 from samba_rl.learners import LEARNERS, Learner, make_settings
-from samba_rl.policies import UniformPolicy
-from samba_rl.reports import Event, TrialReport
-from samba_rl.rollout import rollout
 from samba_rl.runs import Run, load_run, train
+from samba_rl.runs.evaluation import evaluate
 from samba_rl.tasks.pendulum import SafePendulum
-from samba_rl.types import Transitions, UserError
+from samba_rl.tasks.rollout import rollout
+from samba_rl.types import Transitions
 from tests.line import Line, quick_settings
 
 LEARNERS_AND_OWN = [*LEARNERS, Learner("model", ("cost", "information"), "expectation", "proximal")]
@@ -179,7 +180,7 @@ def test_mistakes_are_named_before_anything_real_happens(arguments: dict[str, An
 
 
 def test_learning_on_a_model_needs_functions() -> None:
-    from samba_rl.tasks.gym import GymTask
+    from samba_rl.tasks.gym.task import GymTask
 
     def safety(x: torch.Tensor, u: torch.Tensor) -> torch.Tensor:
         return x[..., 0].abs()

@@ -1,0 +1,1 @@
+"""Agents: told of real trials, asked for the next policy."""

@@ -1,0 +1,1 @@
+"""Better policies from traces: objectives, constraints, advantages, updates."""

@@ -1,0 +1,1 @@
+"""PlaNet: a latent model and a planner that is the policy."""

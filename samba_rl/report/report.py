@@ -1,0 +1,188 @@
+"""A report: runs and results on one page that opens from disk."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from samba_rl import __version__
+from samba_rl.benchmark.collect import Found, collect
+from samba_rl.benchmark.reference import LEARNER_NAMES
+from samba_rl.benchmark.tables import STEPS, all_tables
+from samba_rl.benchmark.writers import DASH, shown, without_empty_rows
+from samba_rl.benchmark.writers import to_html as table_html
+from samba_rl.errors import UserError
+from samba_rl.learners import LEARNERS
+from samba_rl.report import interactive
+from samba_rl.report.film import policy_film
+from samba_rl.report.page import Card, Clip, Page, PageTable, clip, to_html
+from samba_rl.report.records import place, title_of
+from samba_rl.tasks import TASKS
+
+if TYPE_CHECKING:
+    from samba_rl.runs import Run
+    from samba_rl.tasks.task import Task
+
+CLIP_SIZE = 360
+"""Of a clip [pixels]."""
+COLUMNS = (
+    ("System", False), ("Learner", False), ("Preset", False), ("Seed", True), ("State", False), ("Real samples", True),
+    ("Learning TC", True), ("Learning TV", True), ("Return", True), ("TC", True), ("TV", True), ("Constraint", False),
+    ("Minutes", True),
+)  # fmt: skip
+LEGEND = (
+    "Learning TC and TV: the safety cost in all and the steps inside the unsafe region while learning. Return, TC and "
+    f"TV: of the final policy with its noise, the return of an episode (negative cost) and the other two per {STEPS:,} "
+    "steps. Constraint: its value with the final policy, its limit, and what is limited."
+)
+
+
+def make_report(
+    places: Sequence[Path],
+    *,
+    title: str = "",
+    task: Task | None = None,
+    steps: int = STEPS,
+    episodes: int = 2,
+    workers: int | None = None,
+    tell: Callable[[str], None] = lambda _: None,
+) -> str:
+    """A page of HTML about runs and results.
+
+    Args:
+        places: Folders of runs, folders that hold some, folders of a benchmark's results, or their files.
+        title: Of the page; left empty, it says what was run.
+        task: The system of runs on a system of one's own, which is then run for the clips.
+        steps: Real steps of the evaluation of a run that has none yet.
+        episodes: Of each clip; 0: no clips.
+        workers: Processes for systems that a simulator runs.
+        tell: Is called with what is being done.
+    """
+    if steps < 1:
+        raise UserError(f"an evaluation of {steps} steps; at least 1 is needed")
+    if episodes < 0:
+        raise UserError(f"clips of {episodes} episodes; 0 leaves them out")
+    found = collect(places, task=task, steps=steps, workers=workers, tell=tell)
+    found.sort(key=lambda one: (place(one.task, TASKS), place(one.learner, LEARNERS), one.seed or 0, one.name))
+    results = [one.result for one in found if one.result is not None]
+    tables = [without_empty_rows(table) for table in all_tables(results)]
+    plots = [*interactive.curves(results), *interactive.trade_off(results), *interactive.tail(results)]
+    cards = []
+    for one in found:
+        if one.result is not None:
+            tell(f"Filming {one.name}")
+            cards.append(_card(one, episodes))
+    packages, versions = _versions(found)
+    page = Page(
+        title=title or _title(found),
+        lead=_lead(found),
+        columns=COLUMNS,
+        rows=[_row(one) for one in found],
+        legend=LEGEND,
+        tables=[PageTable(table.title, table.caption, table_html(table)) for table in tables if table.rows],
+        plots=plots,
+        cards=cards,
+        packages=packages,
+        versions=versions,
+        made_by=__version__,
+    )
+    return to_html(page)
+
+
+# What was run ---------------------------------------------------------------------------------------------------------
+
+
+def _title(found: Sequence[Found]) -> str:
+    learners = sorted({one.learner for one in found}, key=lambda name: place(name, LEARNERS))
+    systems = sorted({one.task for one in found}, key=lambda name: place(name, TASKS))
+    who = ", ".join(map(_learner, learners)) if len(learners) <= 3 else f"{len(learners)} learners"
+    return f"{who} on {' and '.join(map(title_of, systems)) if len(systems) <= 2 else f'{len(systems)} systems'}"
+
+
+def _lead(found: Sequence[Found]) -> str:
+    states = Counter(one.state for one in found)
+    ended = ", ".join(f"{count} {state}" for state, count in states.items())
+    samples = sum(one.result.real_samples for one in found if one.result is not None)
+    return f"{len(found)} run{'s' * (len(found) != 1)} ({ended}); {samples:,} real samples in all."
+
+
+def _row(one: Found) -> list[str]:
+    seed = DASH if one.seed is None else str(one.seed)
+    what = [title_of(one.task), _learner(one.learner), one.preset, seed, one.state]
+    result = one.result
+    if result is None:
+        return [*what, *[DASH] * (len(COLUMNS) - len(what) - 2), one.problem or DASH, DASH]
+    evaluation = result.with_noise
+    scale = STEPS / evaluation.steps
+    return [
+        *what,
+        f"{result.real_samples:,}",
+        shown(result.learning_TC),
+        shown(result.learning_TV),
+        shown(evaluation.return_mean),
+        shown(evaluation.TC * scale),
+        shown(evaluation.TV * scale),
+        "; ".join(_constraint(*each) for each in evaluation.constraints) or DASH,
+        shown(result.seconds / 60),
+    ]
+
+
+def _learner(name: str) -> str:
+    return LEARNER_NAMES.get(name, name)
+
+
+def _constraint(words: str, value: float, limit: float) -> str:
+    return f"{shown(value)} {'≤' if value <= limit else '>'} {limit:g} ({words.split(' of ')[0]})"
+
+
+# A policy -------------------------------------------------------------------------------------------------------------
+
+
+def _card(one: Found, episodes: int) -> Card:
+    result = one.result
+    assert result is not None
+    with_noise, without = result.with_noise, result.without_noise
+    facts = [("folder", one.name)] if one.run is not None else []
+    facts += [
+        ("return", f"{shown(with_noise.return_mean)} with noise, {shown(without.return_mean)} without"),
+        (
+            "safety cost of an episode",
+            f"mean {shown(with_noise.TC / with_noise.episodes)}, quartiles "
+            + ", ".join(map(shown, with_noise.safety_quartiles)),
+        ),
+        (f"CVaR {with_noise.alpha:g}", f"{shown(with_noise.cvar)} with noise, {shown(without.cvar)} without"),
+        *((words, _constraint(words, value, limit)) for words, value, limit in with_noise.constraints),
+        ("evaluated in", f"{with_noise.steps:,} steps, {with_noise.episodes:,} episodes, seed {with_noise.seed}"),
+        ("computed on", result.device),
+    ]
+    taken, why = _clip(one.run, episodes) if one.run is not None else (None, one.problem)
+    return Card(
+        title=f"{title_of(one.task)}: {_learner(one.learner)}, seed {one.seed}",
+        facts=facts,
+        clip=taken,
+        no_clip=why,
+        notices=[notice.text for notice in one.run.notices] if one.run is not None else [],
+        settings=[(name, str(value)) for name, value in (one.settings or {}).items()],
+        changed=one.changed,
+    )
+
+
+def _clip(run: Run, episodes: int) -> tuple[Clip | None, str]:
+    """A film of the policy without its noise; or why there is none."""
+    if episodes == 0:
+        return None, "none was asked for"
+    try:
+        frames = policy_film(run.task, run.still_policy, episodes, size=CLIP_SIZE)
+        return clip(frames, run.task.dt), ""
+    except UserError as error:
+        return None, str(error)
+
+
+def _versions(found: Sequence[Found]) -> tuple[list[str], list[tuple[str, list[str]]]]:
+    """The packages, and how many runs had which of their versions."""
+    all_of = [dict(one.result.versions) for one in found if one.result is not None]
+    packages = list(dict.fromkeys(name for each in all_of for name in each))
+    counted = Counter(tuple(each.get(name, DASH) for name in packages) for each in all_of)
+    return packages, [(str(count), list(versions)) for versions, count in counted.most_common()]

@@ -1,0 +1,232 @@
+"""Real trials: guarded against a system that misbehaves, and on the disk before anybody learns from them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import NamedTuple, final
+
+import torch
+from torch import Generator, Tensor
+
+from samba_rl.data.journal import Journal, Record, StepLog, random_state
+from samba_rl.errors import Paused
+from samba_rl.tasks.faults.guard import GuardedWorld, SystemFault
+from samba_rl.tasks.faults.settings import RealSettings
+from samba_rl.tasks.rollout import policies_by_part, rollout
+from samba_rl.tasks.task import Step, Task, World
+from samba_rl.types import Fault, Policy, State, Traces
+
+
+class Trial(NamedTuple):
+    """What came of a real trial."""
+
+    traces: Traces
+    faults: tuple[Fault, ...] = ()
+    """Each broke one of the episodes off."""
+
+    @property
+    def failures(self) -> list[str]:
+        """What the system failed with."""
+        return [fault.text for fault in self.faults if not fault.stopped]
+
+
+@final
+class Trials:
+    """Runs the policy on the real system, trial after trial.
+
+    With a journal, what was measured is written down first; a trial that is in the journal already, because the program
+    was killed before it had learned from it, is taken from there.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        settings: RealSettings | None = None,
+        *,
+        journal: Journal | None = None,
+        steps: StepLog | None = None,
+        check: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`steps` notes what a rig measures step by step. `check` is called whenever something is safely written; it
+        may end the run by raising `Stopped`."""
+        self.settings = settings or RealSettings()
+        self.count = 0
+        """Trials so far."""
+        self._task = world.task
+        self._journal, self._steps, self._check = journal, steps, check
+        self._notes = None if steps is None or world.task.parallel else _StepNotes(steps)
+        self._world = GuardedWorld(world, timeout=self.settings.timeout, recorder=self._notes)
+        self._in_a_row = 0
+
+    def __call__(self, policy: Policy, n: int, generator: Generator) -> Trial:
+        """n real episodes under the policy; one after the other where the system is a single one, such as a rig."""
+        parts = []
+        for part, (one, episodes) in enumerate(policies_by_part(policy, n, parallel=self._task.parallel)):
+            record = self._known(part)
+            if record is None:
+                record = self._run(one, episodes, part, generator)
+            elif record.random is not None:
+                generator.set_state(record.random)
+            parts.append(record)
+            self._check()
+        traces = Traces.joined([_traces(record) for record in parts])
+        faults = [
+            replace(fault, episode=fault.episode + part * (not self._task.parallel))
+            for part, record in enumerate(parts)
+            for fault in record.faults
+        ]
+        self.count += 1
+        trial = Trial(traces, tuple(faults))
+        self._in_a_row = self._in_a_row + 1 if trial.failures else 0
+        return trial
+
+    def pause_if_due(self, trial: Trial) -> None:
+        """End the run here if the system failed in this trial and should be looked at."""
+        if not trial.failures:
+            return
+        what = trial.failures[0]
+        if self._world.hung:
+            raise Paused(f"{what}. It still does not answer: put it in order before the run goes on")
+        if self.settings.on_fault == "pause":
+            raise Paused(f"{what}. Put the system in order before the run goes on")
+        if self._in_a_row >= self.settings.faults_in_a_row:
+            raise Paused(f"{what}. The last {self._in_a_row} trials failed: put the system in order")
+
+    def state_dict(self) -> State:
+        """How many trials there were, and what the system remembers from one to the next."""
+        return {"count": self.count, "in_a_row": self._in_a_row, "world": self._world.state_dict()}
+
+    def load_state_dict(self, state: State) -> None:
+        """Go on as the one that gave this state would have."""
+        self.count, self._in_a_row = int(state["count"]), int(state["in_a_row"])
+        self._world.load_state_dict(state["world"])
+
+    def close(self) -> None:
+        """Let go of the system."""
+        self._world.close()
+
+    # One part of a trial --------------------------------------------------------------------------------------------
+
+    def _known(self, part: int) -> Record | None:
+        """What is on the disk of this part already."""
+        if self._journal is None:
+            return None
+        record = self._journal.find(self.count, part)
+        if record is None and self._notes is not None:
+            record = self._notes.recovered(self._task, self.count, part)
+            if record is not None:
+                self._journal.append(record)
+        return record
+
+    def _run(self, policy: Policy, episodes: int, part: int, generator: Generator) -> Record:
+        task = self._task
+        if self._journal is not None:
+            self._journal.reserve(_bytes(task, episodes))
+        if self._notes is not None:
+            self._notes.about = {
+                "trial": self.count,
+                "part": part,
+                "random": bytes(random_state(generator).tolist()).hex(),
+            }
+        try:
+            traces = rollout(self._world, policy, episodes, generator=generator)
+            faults = tuple(self._world.faults)
+        except SystemFault as error:
+            traces = _nothing(task, episodes)
+            faults = tuple(Fault(episode, 0, str(error)) for episode in range(episodes))
+        record = Record(self.count, part, traces, faults, random_state(generator))
+        if self._journal is not None:
+            self._journal.append(record)
+        if self._notes is not None:
+            self._notes.log.done()
+        return record
+
+
+class _StepNotes:
+    """Writes the steps of a rig's episode down as they are measured, and makes an episode of what is left of them."""
+
+    def __init__(self, log: StepLog) -> None:
+        self.log = log
+        self.about: State = {}
+
+    def begin(self, x: Tensor) -> None:
+        """An episode begins in the state x [1, nx]."""
+        self.log.begin(self.about, x[0])
+
+    def step(self, x: Tensor, u: Tensor, step: Step) -> None:  # noqa: ARG002 - what `Recorder` asks for
+        """A step was measured."""
+        self.log.step(
+            u=u[0].tolist(),
+            x=step.x[0].tolist(),
+            cost=float(step.charges.cost[0]),
+            safety=step.charges.safety[0].tolist(),
+            violation=step.charges.violation[0].tolist(),
+            terminated=bool(step.terminated[0]),
+        )
+
+    def recovered(self, task: Task, trial: int, part: int) -> Record | None:
+        """The episode that was running when the program was killed, if it was this one and had a step."""
+        first, *steps = self.log.lines() or [{}]
+        if (first.get("trial"), first.get("part")) != (trial, part) or not steps:
+            return None
+
+        def column(name: str, dtype: torch.dtype = torch.float64) -> Tensor:
+            """[1, T, ...], filled up with zeros."""
+            values = torch.tensor([step[name] for step in steps], dtype=dtype)
+            full = values.new_zeros(1, task.horizon, *values.shape[1:])
+            full[0, : len(steps)] = values
+            return full
+
+        x = torch.tensor([first["x"], *(step["x"] for step in steps)], dtype=torch.float64)
+        x = torch.cat([x, x[-1:].expand(task.horizon - len(steps), -1)])
+        u = column("u")
+        active = torch.arange(task.horizon)[None] < len(steps)
+        ended = bool(steps[-1]["terminated"])
+        traces = Traces(
+            x=x[None],
+            observation=task.observe(x[:-1])[None],
+            u=u,
+            cost=column("cost"),
+            safety=column("safety"),
+            violation=column("violation", torch.bool),
+            active=active,
+            terminated=torch.tensor([ended]),
+            wanted=u,
+        )
+        whole = ended or len(steps) == task.horizon
+        text = f"{task.name}: the program was stopped at step {len(steps)} of an episode"
+        generator = Generator()
+        generator.set_state(torch.tensor(list(bytes.fromhex(first["random"])), dtype=torch.uint8))
+        # Elsewhere, lest the next episode be the same one again.
+        generator.manual_seed(int(torch.randint(2**62, (1,), generator=generator)))
+        faults = () if whole else (Fault(0, len(steps), text, stopped=True),)
+        return Record(trial, part, traces, faults, random_state(generator))
+
+
+def _traces(record: Record) -> Traces:
+    assert isinstance(record.steps, Traces)
+    return record.steps
+
+
+def _bytes(task: Task, episodes: int) -> int:
+    """More than a record of so many episodes takes: their numbers, what they are called, and texts of faults."""
+    columns = 2 * len(task.states) + len(task.observations) + 2 * len(task.actions) + 3 * len(task.constraints) + 4
+    return 8 * columns * (task.horizon + 1) * episodes + 1000 * episodes + 20_000
+
+
+def _nothing(task: Task, n: int) -> Traces:
+    """n episodes in which not a single step took place."""
+    nx, no, nu, m = len(task.states), len(task.observations), len(task.actions), len(task.constraints)
+    zeros = torch.zeros(n, task.horizon, max(nx, no, nu, m, 1), dtype=torch.float64)
+    return Traces(
+        x=torch.zeros(n, task.horizon + 1, nx, dtype=torch.float64),
+        observation=zeros[..., :no],
+        u=zeros[..., :nu],
+        cost=zeros[..., 0],
+        safety=zeros[..., :m],
+        violation=zeros[..., :m].bool(),
+        active=zeros[..., 0].bool(),
+        terminated=zeros[:, 0, 0].bool(),
+        wanted=zeros[..., :nu],
+    )

@@ -1,0 +1,1 @@
+"""Keep a misbehaving system from taking the run along."""

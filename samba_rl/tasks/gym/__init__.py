@@ -1,0 +1,1 @@
+"""Gymnasium environments as tasks, and tasks as Gymnasium environments."""

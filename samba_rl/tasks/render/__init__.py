@@ -1,0 +1,1 @@
+"""Pictures of the systems, drawn without a display."""

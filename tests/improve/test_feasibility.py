@@ -1,0 +1,252 @@
+"""The least value that a constraint can have, and what a run makes of a limit that lies below it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Generator, Tensor
+
+from samba_rl.agents.policy_gradient import Agent
+from samba_rl.events import Event, ImprovementReport, Notice
+from samba_rl.improve.advantages import AdvantageSettings
+from samba_rl.improve.constraints import Constraint, CVaR, Expectation, MultiplierSettings
+from samba_rl.improve.feasibility import Safest
+from samba_rl.improve.policies import GaussianPolicy, PolicySettings
+from samba_rl.improve.updates.proximal import ProximalSettings
+from samba_rl.learners import FirstSettings, Settings, make_settings
+from samba_rl.types import Policy, Traces
+from tests.line import Line, spend
+from tests.threads import one_thread
+from tests.traces import on_a_line, seeded, simple_policy
+
+FAST = ProximalSettings(epochs=10, minibatch=10**6, policy_rate=0.02, critic_rate=0.02, kl_target=None)
+SMALL = AdvantageSettings(hidden=(8,))
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    with one_thread():
+        yield
+
+
+# The least value ------------------------------------------------------------------------------------------------------
+
+
+class Starts:
+    """A point that starts within ±1, always in the same places, moves by at most a half and should not be above 0.
+
+    Full speed downward is best: the first step reaches x - 0.5 and those after it are safe. So the least cost of an
+    episode is (x - 0.5)⁺, and no policy can do better.
+    """
+
+    def __init__(self) -> None:
+        self.asked: list[Traces] = []
+
+    def __call__(self, policy: Policy, n: int, generator: Generator) -> Traces:
+        self.asked.append(on_a_line(policy, n, 3, seed=5))
+        return self.asked[-1]
+
+
+def down(observation: Tensor, generator: Generator) -> Tensor:
+    return -torch.ones_like(observation)
+
+
+def safest(constraint: Constraint) -> tuple[Safest, GaussianPolicy]:
+    policy = simple_policy(hidden=(8,), std=0.2, mean_bound=1.1)
+    return Safest(policy, constraint, SMALL, FAST, seeded(0)), policy
+
+
+@pytest.mark.parametrize(
+    ("constraint", "in_theory"),
+    [
+        (CVaR(name="place", limit=0.0, alpha=0.9), 0.4),  # the worst tenth starts in 0.8..1
+        (CVaR(name="place", limit=0.0, alpha=0.75), 0.25),  # the worst quarter in 0.5..1
+        (Expectation(name="place", limit=0.0), 0.0625),
+    ],
+    ids=["worst tenth", "worst quarter", "mean"],
+)
+def test_the_least_value_of_a_tiny_system_is_found(constraint: Constraint, in_theory: float) -> None:
+    source = Starts()
+    looking, _ = safest(constraint)
+    found = looking.least(source, 40, 400, seeded(1))
+    exact = constraint.measure(source(down, 400, seeded(0)))
+    assert exact == pytest.approx(in_theory, rel=0.2)  # 400 starts are not all there are
+    assert exact <= found < 1.1 * exact + 0.02
+    assert constraint.measure(source.asked[0]) > 1.5 * found  # it had a way to go
+    assert len(source.asked) == 40 + 1
+
+
+def test_it_stops_as_soon_as_the_limit_is_met() -> None:
+    constraint = CVaR(name="place", limit=0.6, alpha=0.9)
+    source = Starts()
+    looking, _ = safest(constraint)
+    found = looking.least(source, 40, 200, seeded(1))
+    values = [constraint.measure(traces) for traces in source.asked]
+    assert 2 < len(values) < 40 and found == values[-1] <= 0.6 < min(values[:-1])
+
+
+def test_where_the_limit_is_met_at_once_the_policy_stays_as_it_is() -> None:
+    source = Starts()
+    looking, policy = safest(CVaR(name="place", limit=100.0))
+    before = {name: value.clone() for name, value in policy.state_dict().items()}
+    assert looking.least(source, 40, 50, seeded(1)) < 100 and len(source.asked) == 1
+    assert all(torch.equal(value, before[name]) for name, value in policy.state_dict().items())
+
+
+def test_it_gives_the_least_that_it_saw_and_goes_on_from_there() -> None:
+    constraint = CVaR(name="place", limit=0.0)
+    source = Starts()
+    looking, _ = safest(constraint)
+    first = looking.least(source, 15, 200, seeded(1))
+    assert first == min(constraint.measure(traces) for traces in source.asked)
+    again = looking.least(source, 1, 200, seeded(2))
+    assert again < 0.5 * (constraint.measure(source.asked[0]) + first)
+    assert constraint.measure(source.asked[-1]) == again
+
+
+# In a run -------------------------------------------------------------------------------------------------------------
+
+QUICK = replace(
+    make_settings("line", "sppilco", "smoke"),
+    real_samples=50,
+    feasibility_iterations=2,
+    first=FirstSettings(samples=20, how="uniform"),
+    policy=PolicySettings(hidden=(8,)),
+)
+INFEASIBLE = (
+    "CVaR 0.9 of the edge cost of a trajectory: the limit 0.75 looks infeasible; the safest policy found on the model "
+    "so far reaches 5."
+)
+AFTER_ALL = "CVaR 0.9 of the edge cost of a trajectory: the limit 0.75 can be met after all"
+
+
+@pytest.fixture
+def _everywhere_unsafe(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every step costs a half, whatever is done: 5 in an episode."""
+    monkeypatch.setattr(Line, "safety", lambda self, x, u=None: torch.full_like(x, 0.5))
+
+
+def run(settings: Settings = QUICK) -> tuple[Agent, list[str], list[ImprovementReport]]:
+    events: list[Event] = []
+    agent = Agent(Line(), settings, log=events.append)
+    spend(agent)
+    notices = [event.text for event in events if isinstance(event, Notice)]
+    return agent, notices, [event for event in events if isinstance(event, ImprovementReport)]
+
+
+@pytest.mark.usefixtures("_everywhere_unsafe")
+def test_an_infeasible_limit_is_said_once_and_relaxed() -> None:
+    agent, notices, improvements = run()
+    assert notices == [
+        f"{INFEASIBLE} 5.25 is aimed at instead. Raise the limit, or change where the system starts",
+    ]
+    (multiplier,) = agent.multipliers
+    assert multiplier.infeasible and multiplier.least == pytest.approx(5)
+    assert multiplier.target == pytest.approx(1.05 * 5)
+    # After the first trial nothing is known of it yet; from the second on the target is another.
+    targets: dict[int, set[float]] = {iteration: set() for iteration in range(4)}
+    for each in improvements:
+        targets[each.iteration].add(round(each.targets[0], 6))
+        assert each.values == pytest.approx((5.0,))
+    assert targets == {0: {0.6375}, 1: {5.25}, 2: {5.25}, 3: {5.25}}
+    # λ falls once the target is within reach.
+    first = [each.multipliers[0] for each in improvements if each.iteration == 0]
+    assert first[-1] > first[0] > QUICK.multiplier.initial and improvements[-1].multipliers[0] <= first[-1]
+
+
+@pytest.mark.usefixtures("_everywhere_unsafe")
+def test_without_slack_an_infeasible_limit_is_said_and_pursued() -> None:
+    agent, notices, improvements = run(replace(QUICK, multiplier=MultiplierSettings(slack=None)))
+    assert notices == [f"{INFEASIBLE} Raise the limit, or change where the system starts"]
+    (multiplier,) = agent.multipliers
+    assert multiplier.infeasible and multiplier.least == pytest.approx(5)
+    assert {each.targets for each in improvements} == {(multiplier.target,)} and multiplier.target == 0.85 * 0.75
+
+
+@pytest.mark.usefixtures("_everywhere_unsafe")
+def test_what_is_not_to_be_estimated_is_not_said() -> None:
+    agent, notices, _ = run(replace(QUICK, feasibility_iterations=0))
+    assert not notices and agent.multipliers[0].least is None and not agent.multipliers[0].infeasible
+    assert agent.clock.by_phase()["feasibility"] == 0
+
+
+class Estimates:
+    """Stands in for `Safest.least`: says these values in turn, and remembers how much it was asked to do."""
+
+    def __init__(self, *values: float) -> None:
+        self.values = list(values)
+        self.iterations: list[int] = []
+
+    def __call__(self, source: object, iterations: int, trajectories: int, generator: Generator) -> float:
+        self.iterations.append(iterations)
+        return self.values.pop(0)
+
+
+def say(patch: pytest.MonkeyPatch, *values: float) -> Estimates:
+    estimates = Estimates(*values)
+    patch.setattr(Safest, "least", lambda self, *arguments: estimates(*arguments))
+    return estimates
+
+
+@pytest.mark.usefixtures("_everywhere_unsafe")
+def test_when_the_estimate_falls_below_the_limit_that_is_said_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    # After the second and the third trial, and at the end; in between there is nothing open.
+    estimates = say(monkeypatch, 5.0, 0.7, 0.3)
+    agent, notices, improvements = run()
+    assert [notice.split(" Raise")[0] for notice in notices] == [f"{INFEASIBLE} 5.25 is aimed at instead.", AFTER_ALL]
+    assert not estimates.values and not agent.multipliers[0].infeasible and agent.multipliers[0].least == 0.3
+    # 0.7 is below the limit and above what is usually aimed at.
+    by_iteration = {each.iteration: each.targets[0] for each in improvements}
+    assert by_iteration == pytest.approx({0: 0.6375, 1: 5.25, 2: 0.7, 3: 0.7})
+    assert agent.multipliers[0].target == pytest.approx(0.6375)
+
+
+@pytest.mark.usefixtures("_everywhere_unsafe")
+def test_a_limit_that_was_met_after_all_can_be_lost_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    say(monkeypatch, 5.0, 0.3, 4.0)
+    agent, notices, _ = run()
+    assert [("infeasible" in each, "after all" in each) for each in notices] == [
+        (True, False),
+        (False, True),
+        (True, False),
+    ]
+    assert "reaches 4. 4.2 is aimed at" in notices[-1] and agent.multipliers[0].least == 4
+
+
+@pytest.mark.usefixtures("_everywhere_unsafe")
+def test_what_the_policy_itself_reached_is_an_estimate_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    say(monkeypatch, 9.0, 9.0, 9.0, 9.0)
+    agent, notices, _ = run()
+    assert agent.multipliers[0].least == pytest.approx(5) and len(notices) == 1
+
+
+@pytest.mark.usefixtures("_everywhere_unsafe")
+def test_the_first_and_the_last_look_are_whole_and_those_between_an_eighth(monkeypatch: pytest.MonkeyPatch) -> None:
+    estimates = say(monkeypatch, *[5.0] * 4)
+    run(replace(QUICK, feasibility_iterations=20))
+    assert estimates.iterations == [20, 3, 3, 20]
+
+
+def test_a_limit_that_is_kept_is_looked_into_at_the_end_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Line, "safety", lambda self, x, u=None: torch.full_like(x, 0.05))
+    estimates = say(monkeypatch, 0.4)
+    agent, notices, _ = run(replace(QUICK, feasibility_iterations=20))
+    assert estimates.iterations == [20] and not notices and agent.multipliers[0].least == 0.4
+
+
+def test_each_constraint_has_its_own_estimate(monkeypatch: pytest.MonkeyPatch) -> None:
+    def two(self: Line, x: Tensor, u: Tensor | None = None) -> Tensor:
+        return torch.cat([torch.full_like(x, 0.05), torch.full_like(x, 0.5)], dim=-1)
+
+    monkeypatch.setattr(Line, "safety", two)
+    events: list[Event] = []
+    agent = Agent(Line(constraints=("edge", "wall")), QUICK, log=events.append)
+    spend(agent)
+    (notice,) = [event.text for event in events if isinstance(event, Notice)]
+    assert "CVaR 0.9 of the wall cost" in notice
+    edge, wall = agent.multipliers
+    assert edge.least == pytest.approx(0.5) and not edge.infeasible
+    assert wall.least == pytest.approx(5.0) and wall.infeasible

@@ -1,0 +1,255 @@
+"""The report: what stands on the page, and that a browser shows it."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from dataclasses import dataclass, replace
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from samba_rl.benchmark.cells import Cell, CellResult, run_cell, write_result
+from samba_rl.cli import main
+from samba_rl.errors import UserError
+from samba_rl.report.report import make_report
+from samba_rl.runs import train
+from tests.browser import browser
+from tests.line import Line, quick_settings
+from tests.threads import one_thread
+
+PENDULUM = "safe-pendulum"
+EVIL = "<img src=x onerror=alert(1)>&amp;"
+
+
+@dataclass(frozen=True)
+class Made:
+    """Runs, results and the page of both."""
+
+    runs: Path
+    results: Path
+    cell: CellResult
+    page: Path
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
+    home = tmp_path_factory.mktemp("report")
+    runs, results = home / "runs", home / "results"
+    with one_thread():
+        cell = run_cell(Cell(PENDULUM, "samba", 3, "smoke"), runs / EVIL.replace("/", ""), steps=200)
+        write_result(results, cell)
+        # Another limit than the preset's, and no evaluation yet.
+        train(PENDULUM, "sppo", preset="smoke", seed=4, out=runs / "sppo", constraint={"limit": 0.5})
+        for seed in (5, 6):
+            write_result(results, run_cell(Cell(PENDULUM, "ppo", seed, "smoke"), home / f"gone-{seed}", steps=200))
+        shutil.copytree(runs / "sppo", runs / "torn")
+        (runs / "torn" / "summary.json").unlink()
+        assert main(["report", str(runs), str(results), "-o", str(home / "report.html"), "--steps", "200"]) == 0
+    return Made(runs, results, cell, home / "report.html")
+
+
+class _Text(HTMLParser):
+    """The words of a page, without its scripts and styles, and the elements it has."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.words: list[str] = []
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self._skipped = ""
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        self._skipped = tag if tag in ("script", "style") else self._skipped
+
+    def handle_endtag(self, tag: str) -> None:
+        self._skipped = "" if tag == self._skipped else self._skipped
+
+    def handle_data(self, data: str) -> None:
+        if not self._skipped:
+            self.words += data.split()
+
+    @property
+    def text(self) -> str:
+        return " ".join(self.words)
+
+
+# What stands on the page ----------------------------------------------------------------------------------------------
+
+
+def test_the_page_says_what_was_run_and_what_came_of_it(made: Made) -> None:
+    page = _Text(made.page.read_text(encoding="utf-8"))
+    for words in (
+        "SAMBA, PPO, SPPO on Safe Pendulum",
+        "5 runs (4 finished, 1 interrupted)",
+        f"go on with it: samba-rl resume {made.runs / 'torn'}",
+        "Safety while learning and afterwards",
+        "Constraints kept and expected return",
+        "What learning costs, over SAMBA",
+        "Learning on Safe Pendulum",
+        "Return against safety on Safe Pendulum",
+        "The constraint of samba, ξ 0.75 on Safe Pendulum",
+        "No clip: its run is not here, only its result.",
+        "imagination.trajectories",
+        "gpytorch",
+    ):
+        assert words in page.text, words
+    assert f"{made.cell.learning_TC:.3g}" in page.words
+    ((words, value, limit),) = made.cell.with_noise.constraints
+    assert value > limit and f"{value:.3g} > {limit:g} ({words.split(' of ')[0]})" in page.text
+    # The two runs that are here are filmed, with the policy's own episodes.
+    assert sum(tag == "video" for tag, _ in page.elements) == 2
+    # Of the settings that are not the preset's there is one.
+    assert page.text.count("(1 of them not the preset's)") == 1
+
+
+def test_names_are_escaped_and_nothing_comes_from_elsewhere(made: Made) -> None:
+    text = made.page.read_text(encoding="utf-8")
+    page = _Text(text)
+    assert "<img src=x" not in text and EVIL.replace("/", "") in page.text
+    for tag, attributes in page.elements:
+        for name in ("src", "href"):
+            value = attributes.get(name) or ""
+            assert value == "" or value.startswith(("data:", "#")), (tag, value[:80])
+    assert not re.search(r"@import|url\(\s*['\"]?http", text.split("<script>")[0])
+
+
+def test_the_same_runs_give_the_same_page(made: Made) -> None:
+    with one_thread():
+        once, again = (make_report([made.runs / "sppo"], steps=60, episodes=0, title=EVIL) for _ in range(2))
+    assert once == again and _Text(once).words[0] == EVIL.split()[0]
+    assert "No clip: none was asked for." in _Text(once).text
+
+
+def test_a_run_on_one_s_own_system(tmp_path: Path) -> None:
+    with one_thread():
+        train(Line(), settings=quick_settings(), out=tmp_path / "mine", seed=1)
+        alone = _Text(make_report([tmp_path])).text
+        given = make_report([tmp_path], task=Line(), steps=100, episodes=1)
+    # Nothing in a folder may make code run: so its system is named by whoever asks.
+    assert "1 run (1 finished); 0 real samples" in alone and "line" in alone
+    assert "<video" in given and "Learning on line" in _Text(given).text
+
+
+def test_places_that_hold_nothing_are_named(tmp_path: Path, made: Made) -> None:
+    (tmp_path / "notes.json").write_text("[1, 2]")
+    with pytest.raises(UserError, match=f"there is neither a run nor a result in {tmp_path}"):
+        make_report([tmp_path])
+    with pytest.raises(UserError, match="there is no folder"):
+        make_report([tmp_path / "nowhere"])
+    with pytest.raises(UserError, match="clips of -1 episodes"):
+        make_report([made.runs], episodes=-1)
+    with pytest.raises(UserError, match="an evaluation of 0 steps"):
+        make_report([made.runs], steps=0)
+
+
+def test_the_command_s_mistakes(tmp_path: Path, made: Made, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", str(made.results), "-o", str(tmp_path / "report.pdf")]) == 2
+    assert "its name must end in .html" in capsys.readouterr().err
+    (tmp_path / "file").write_text("")
+    assert main(["report", str(made.results), "-o", str(tmp_path / "file" / "report.html")]) == 2
+    assert "report.html" in capsys.readouterr().err
+    (tmp_path / "x.json").write_text("{")
+    assert main(["report", str(tmp_path), "-o", str(tmp_path / "r.html")]) == 2
+    assert "x.json is damaged" in capsys.readouterr().err and not (tmp_path / "r.html").exists()
+
+
+# In a browser ---------------------------------------------------------------------------------------------------------
+
+STATE = """
+const plot = document.getElementById(arguments[0]);
+return {
+  plots: document.querySelectorAll(".plot .main-svg").length,
+  range: plot._fullLayout.xaxis.range,
+  hovers: [...plot.querySelectorAll(".hoverlayer .hovertext")].map(e => e.textContent),
+  videos: [...document.querySelectorAll("video")].map(v => [v.readyState, v.duration]),
+  tables: [...document.querySelectorAll("table")].map(t => [t.offsetHeight, t.rows.length]),
+  wide: document.documentElement.scrollWidth - innerWidth,
+};
+"""
+POINT = """
+const plot = document.getElementById(arguments[0]);
+document.documentElement.style.scrollBehavior = "auto";
+plot.scrollIntoView({block: "center"});
+const box = plot.querySelector(".main-svg").getBoundingClientRect(), {xaxis, yaxis} = plot._fullLayout;
+const trace = plot.data.find(trace => trace.text);
+return [box.x + xaxis._offset + xaxis.d2p(trace.x[0]), box.y + yaxis._offset + yaxis.d2p(trace.y[0])];
+"""
+
+
+def _clean(driver: Any) -> None:
+    """Nothing went wrong, and nothing was asked of a network."""
+    assert driver.get_log("browser") == []
+    asked = [json.loads(entry["message"])["message"] for entry in driver.get_log("performance")]
+    urls = [each["params"]["request"]["url"] for each in asked if each["method"] == "Network.requestWillBeSent"]
+    assert urls and all(url.startswith(("file:", "data:", "blob:")) for url in urls), urls
+
+
+def test_a_browser_shows_tables_figures_hover_zoom_and_clips(made: Made) -> None:
+    with browser(made.page) as driver:
+        from selenium.webdriver.common.action_chains import ActionChains
+        from selenium.webdriver.support.wait import WebDriverWait
+
+        def state() -> dict[str, Any]:
+            return dict(driver.execute_script(STATE, "trade-off-safe-pendulum"))
+
+        WebDriverWait(driver, 30).until(
+            lambda _: all(ready >= 1 for ready, _ in state()["videos"]) and state()["plots"] >= 3
+        )
+        seen = state()
+        assert len(seen["videos"]) == 2 and all(duration > 1 for _, duration in seen["videos"])
+        assert len(seen["tables"]) >= 6 and all(height > 0 and rows > 0 for height, rows in seen["tables"])
+        assert seen["hovers"] == [] and seen["wide"] <= 0
+        x, y = (round(value) for value in driver.execute_script(POINT, "trade-off-safe-pendulum"))
+        hand = ActionChains(driver, duration=50)
+        pointer: Any = hand.w3c_actions.pointer_action
+        pointer.move_to_location(x - 40, y - 40)
+        pointer.move_to_location(x, y)
+        hand.perform()
+        WebDriverWait(driver, 10).until(lambda _: state()["hovers"])
+        (hover,) = state()["hovers"]
+        assert "return -" in hover and "safety cost" in hover
+        # Drag over a part of it: it is shown larger.
+        hand.reset_actions()
+        pointer.move_to_location(x - 30, y - 30)
+        pointer.pointer_down()
+        pointer.move_to_location(x + 60, y + 60)
+        pointer.pointer_up()
+        hand.perform()
+        low, high = seen["range"]
+
+        def closer(_: Any) -> bool:
+            left, right = state()["range"]
+            return bool(right - left < 0.9 * (high - low))
+
+        WebDriverWait(driver, 10).until(closer)
+        _clean(driver)
+
+
+def test_a_phone_shows_it_without_scrolling_sideways(made: Made) -> None:
+    with browser(made.page, phone=True) as driver:
+        seen = driver.execute_script(STATE, "trade-off-safe-pendulum")
+        assert seen["wide"] <= 0 and seen["plots"] >= 3
+        widths = driver.execute_script("return [...document.querySelectorAll('.plot')].map(p => p.offsetWidth)")
+        assert widths and all(250 < width <= 390 for width in widths)
+        assert driver.execute_script("return document.querySelector('.plot')._fullLayout.dragmode") is False
+        # Words have room beside each other.
+        words = driver.execute_script("return [...document.querySelectorAll('dt, dd')].map(e => e.offsetWidth)")
+        assert words and min(words) > 100
+        _clean(driver)
+
+
+def test_a_page_without_results_needs_no_figures(made: Made, tmp_path: Path) -> None:
+    shutil.copytree(made.runs / "torn", tmp_path / "torn")
+    text = make_report([tmp_path])
+    assert "Plotly" not in text and "interrupted" in _Text(text).text
+
+
+def test_a_cell_s_file_can_be_named(made: Made) -> None:
+    (path,) = made.results.glob("*samba*")
+    text = _Text(make_report([path])).text
+    assert "1 run (1 finished)" in text and replace(made.cell, curve=()).cell.learner in text
