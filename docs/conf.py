@@ -1,4 +1,4 @@
-"""Sphinx's settings: `make docs`."""
+"""Settings of Sphinx; `make docs` builds the documentation."""
 
 from samba_rl import __version__
 
@@ -13,5 +13,5 @@ html_title = f"samba_rl {__version__}"
 exclude_patterns = ["_build"]
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
-# Long signatures read better without the home of every tensor.
+# Long signatures read better without the module of every type.
 python_use_unqualified_type_names = True

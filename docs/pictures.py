@@ -1,4 +1,4 @@
-"""Makes the pictures of the README and of docs/benchmark.md: python docs/pictures.py"""
+"""Makes the pictures of the documentation from results/: python docs/pictures.py"""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ RESULTS = Path(__file__).parent.parent / "results"
 
 
 def main() -> None:
-    """Write the pictures."""
+    """Write the pictures of the systems and the figures of the default preset's results."""
     save_picture(strip(named.system_pictures()), HERE / "systems.png")
     usual = [result for result in read_results(RESULTS) if result.cell.preset == "default"]
     cells = [result for result in usual if result.cell.limit is None]
