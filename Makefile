@@ -41,10 +41,10 @@ run: $(STAMP)
 	$(BIN)/samba-rl train safe-pendulum
 
 test: $(STAMP)
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto --dist loadfile
 
 test-slow: $(STAMP)
-	$(BIN)/python -m pytest -m slow
+	$(BIN)/python -m pytest -n auto --dist loadfile -m slow
 
 check: $(STAMP)
 	$(BIN)/ruff format --check .

@@ -1,8 +1,8 @@
-"""What it costs that nothing is lost: a smoke run with its folder, journal and checkpoints, and one without any.
+"""Cost of durability: a smoke run with its folder, journal and checkpoints, compared with one that writes nothing.
 
-Both make the same run in the same process, in turns, and the overhead is the median over the turns of each pair's. What
-goes into each kind of write is shown beside it. One thread unless told otherwise: with more, the times of one and the
-same run differ by more than what is measured here. The last line is JSON.
+Both make the same run in the same process and take turns; the overhead is the median over the pairs. The time of each
+kind of write is shown as well. The default is one thread: with more, repetitions of the same run differ by more than
+the overhead. The last line is JSON.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ import torch  # noqa: E402
 
 from samba_rl.data.journal import Journal  # noqa: E402
 from samba_rl.runs import train  # noqa: E402
-from samba_rl.runs.folder import RunFolder  # noqa: E402
+from samba_rl.runs.writer import RunFolder  # noqa: E402
 
 WRITES = {
     "journal": (Journal, "append"),
-    "room for the journal": (Journal, "reserve"),
+    "reserving space for the journal": (Journal, "reserve"),
     "metrics": (RunFolder, "__call__"),
     "real.csv": (RunFolder, "write_data"),
     "checkpoints": (RunFolder, "save"),
@@ -39,7 +39,7 @@ WRITES = {
 
 
 def seconds(task: str, preset: str, samples: int | None, out: Path | None) -> float:
-    """Of one run, with or without a folder."""
+    """Time one run, with or without a folder."""
     begin = time.perf_counter()
     changes: dict[str, Any] = {} if samples is None else {"real_samples": samples}
     train(task, preset=preset, seed=0, out=out, **changes)
@@ -47,7 +47,7 @@ def seconds(task: str, preset: str, samples: int | None, out: Path | None) -> fl
 
 
 def watched(spent: dict[str, float]) -> None:
-    """Add up the time that goes into each kind of write."""
+    """Add up the time of each kind of write."""
 
     def timed(name: str, function: Any) -> Any:
         def call(*args: Any, **kwargs: Any) -> Any:
@@ -65,7 +65,7 @@ def watched(spent: dict[str, float]) -> None:
 
 
 def interval(values: list[float], draws: int = 2000) -> tuple[float, float]:
-    """The 95 % bootstrap interval of the median."""
+    """Return the 95 % bootstrap interval of the median."""
     generator = random.Random(0)
     medians = sorted(statistics.median(generator.choices(values, k=len(values))) for _ in range(draws))
     return medians[round(0.025 * draws)], medians[round(0.975 * draws)]
@@ -75,10 +75,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--task", default="safe-pendulum")
     parser.add_argument("--preset", default="smoke")
-    parser.add_argument("--samples", type=int, default=None, help="real samples (left out: the preset's)")
+    parser.add_argument("--samples", type=int, default=None, help="real samples (default: the preset's)")
     parser.add_argument("--turns", type=int, default=60)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
-    parser.add_argument("--folder", type=Path, default=None, help="where to write (left out: the system's for such)")
+    parser.add_argument("--folder", type=Path, default=None, help="where to write (default: a temporary folder)")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     spent: dict[str, float] = {}
@@ -87,13 +87,13 @@ def main() -> None:
     with tempfile.TemporaryDirectory(dir=arguments.folder) as home:
         for turn in range(arguments.turns + 1):
             out = Path(home) / "run"
-            # Now the one first, now the other: whichever comes second finds the machine warmer.
+            # Alternate the order, because the second run finds the machine warmer.
             folders = (None, out) if turn % 2 else (out, None)
             took = {each: seconds(arguments.task, arguments.preset, arguments.samples, each) for each in folders}
             without, with_it = took[None], took[out]
             shutil.rmtree(out)
             if turn == 0:
-                # Warming up.
+                # The first turn warms up.
                 spent.update(dict.fromkeys(spent, 0.0))
                 continue
             plain.append(without)
@@ -102,7 +102,7 @@ def main() -> None:
     writing = {name: total / arguments.turns for name, total in spent.items()}
     print(f"without {statistics.median(plain):.3f} s, with {statistics.median(durable):.3f} s (medians)")
     for name, each in writing.items():
-        print(f"  {name}: {1e3 * each:.2f} ms a run")
+        print(f"  {name}: {1e3 * each:.2f} ms per run")
     result = {
         "task": arguments.task,
         "preset": arguments.preset,

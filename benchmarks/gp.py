@@ -1,11 +1,10 @@
-"""How fast the GP model is: one step of 1000 queries and the fit, beside GPyTorch and TorchRL in the same run.
+"""Speed of the GP model, for one step of 1000 queries and for the fit, compared with GPyTorch and TorchRL.
 
-Ours gives mean, variance and ζ_LOO; GPyTorch (exact posterior by Cholesky) and TorchRL (GPWorldModel) mean and
-variance. The floor is the bare matrix product that the exact variance takes. Contestants run in turns and the ratios
-are medians over the turns.
+Ours computes mean, variance and ζ_LOO; GPyTorch (exact posterior by Cholesky) and TorchRL (GPWorldModel) compute mean
+and variance. The floor is the bare matrix product that the exact variance needs. Contestants take turns, and the
+ratios are medians over the turns.
 
-With `--device cuda` whole rollouts are timed instead, eager and captured as a CUDA graph. The
-last line is JSON.
+With `--device cuda`, whole rollouts are timed instead, eager and captured as a CUDA graph. The last line is JSON.
 """
 
 from __future__ import annotations
@@ -27,6 +26,7 @@ from samba_rl.models.exact import ExactPosterior
 from samba_rl.models.gp import GPDynamics, GPSettings
 from samba_rl.models.likelihood import FitSettings, Hyper, default_hyper, fit_hyper, negative_log_likelihood
 from samba_rl.models.world import ModelWorld
+from samba_rl.models.zeta import LeaveOneOut
 
 warnings.filterwarnings("ignore")
 QUERIES = 1000
@@ -40,7 +40,7 @@ def milliseconds(call: Callable[[], Any]) -> float:
 
 
 def turns(contestants: dict[str, Callable[[], Any]], count: int) -> list[dict[str, float]]:
-    """Time each contestant once a turn, after one turn to warm up."""
+    """Time each contestant once per turn, after one turn to warm up."""
     return [{name: milliseconds(call) for name, call in contestants.items()} for _ in range(count + 1)][1:]
 
 
@@ -49,7 +49,7 @@ def median(rows: list[dict[str, float]], top: str, bottom: str | None = None) ->
 
 
 def problem(n: int, outputs: int, inputs: int = 4) -> tuple[Tensor, Tensor, Tensor, Hyper]:
-    """Inputs [n, ni], targets [n, D], queries [1000, ni] and hyper-parameters."""
+    """Make inputs [n, ni], targets [n, D], queries [1000, ni] and hyper-parameters."""
     generator = Generator().manual_seed(n)
     x = torch.randn(n, inputs, generator=generator, dtype=torch.float64)
     mixing = torch.randn(inputs, outputs, generator=generator, dtype=torch.float64)
@@ -61,7 +61,7 @@ def problem(n: int, outputs: int, inputs: int = 4) -> tuple[Tensor, Tensor, Tens
 
 
 def gpytorch_model(x: Tensor, y: Tensor, hyper: Hyper) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
-    """GPyTorch's exact GPs with the same hyper-parameters, as a function of queries."""
+    """Return GPyTorch's exact GPs with the same hyper-parameters, as a function of queries."""
     import gpytorch
 
     outputs = y.shape[1]
@@ -95,7 +95,7 @@ def gpytorch_model(x: Tensor, y: Tensor, hyper: Hyper) -> Callable[[Tensor], tup
 
 
 def pendulum(n: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Observations [n, 3], actions [n, 1] and next observations [n, 3] of random episodes of Safe Pendulum."""
+    """Return observations [n, 3], actions [n, 1] and next observations [n, 3] of random episodes of Safe Pendulum."""
     task = SafePendulum()
     policy = UniformPolicy((-2.0,), (2.0,))
     steps = rollout(task.world(), policy, n // 25 + 2, generator=Generator().manual_seed(n)).transitions()
@@ -103,7 +103,7 @@ def pendulum(n: int) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def torchrl_model(x: Tensor, u: Tensor, following: Tensor) -> tuple[Any, float]:
-    """TorchRL's GPWorldModel fitted to transitions, and the seconds that took."""
+    """Fit TorchRL's GPWorldModel to transitions; return it and the seconds that took."""
     from tensordict import TensorDict
     from torchrl.modules import GPWorldModel
 
@@ -126,7 +126,7 @@ def torchrl_predict(model: Any, x: Tensor, u: Tensor) -> Any:
 
 
 def torchrl_likelihood(model: Any, inputs: Tensor, targets: Tensor, x_scale: Tensor) -> float:
-    """Our log marginal likelihood per point, at TorchRL's hyper-parameters, on normalised data; mean over outputs."""
+    """Compute our log likelihood per point at TorchRL's hyper-parameters, on normalised data, averaged over outputs."""
     total = 0.0
     for output, gp in enumerate(model.model_list.models):
         lengths = gp.covar_module.base_kernel.lengthscale.detach().flatten() / x_scale
@@ -137,7 +137,7 @@ def torchrl_likelihood(model: Any, inputs: Tensor, targets: Tensor, x_scale: Ten
 
 
 def predictions(count: int) -> tuple[dict[str, float], dict[str, Any]]:
-    """Times of one step, and the ratios."""
+    """Measure one step; return the ratios and the times."""
     ratios: dict[str, float] = {}
     table: dict[str, Any] = {}
     for n, outputs in ((300, 3), (1600, 3), (5000, 6)):
@@ -180,7 +180,7 @@ def predictions(count: int) -> tuple[dict[str, float], dict[str, Any]]:
 
 
 def fits() -> tuple[dict[str, float], dict[str, Any]]:
-    """Times of the fit, cold and warm, and how they compare with TorchRL's at what likelihood."""
+    """Measure cold and warm fits; return ratios of time and differences of likelihood to TorchRL, and the times."""
     ratios: dict[str, float] = {}
     table: dict[str, Any] = {}
     everything = FitSettings(points=None)
@@ -190,7 +190,7 @@ def fits() -> tuple[dict[str, float], dict[str, Any]]:
         inputs = (raw - raw.mean(0)) / raw.std(0)
         targets = ((change - change.mean(0)) / change.std(0)).contiguous()
         cold = fit_hyper(inputs, targets, default_hyper(4, 3), everything)
-        # Warm, as in a run: from the fit to the data of one episode before.
+        # Warm, as in a run: start from the fit to the data without the last episode.
         before = fit_hyper(inputs[:-30], targets[:-30].contiguous(), default_hyper(4, 3), everything)
         warm = fit_hyper(inputs, targets, before.hyper, everything)
         row: dict[str, Any] = {
@@ -210,7 +210,7 @@ def fits() -> tuple[dict[str, float], dict[str, Any]]:
 
 
 def device_rollouts(device: str, count: int) -> dict[str, Any]:
-    """30 steps of 1000 trajectories with ζ_LOO: seconds and transitions per second, eager and captured."""
+    """Time 30 steps of 1000 trajectories with ζ_LOO, eager and captured: milliseconds and transitions per second."""
     task, result = SafePendulum(), {}
     for n in (300, 1600):
         steps = rollout(
@@ -222,7 +222,7 @@ def device_rollouts(device: str, count: int) -> dict[str, Any]:
             settings = GPSettings(precision=precision, fit=FitSettings(noise_bounds=(1e-3, 1.0)))
             model = GPDynamics(task, settings, device=device)
             model.fit(chosen)
-            world = ModelWorld(model, zeta="loo")
+            world = ModelWorld(model, zeta=LeaveOneOut())
             generator = Generator(device=device).manual_seed(0)
             policy = UniformPolicy((-2.0,), (2.0,))
 
@@ -252,7 +252,9 @@ def device_rollouts(device: str, count: int) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--turns", type=int, default=7, help="how often each is measured (default: %(default)s)")
+    parser.add_argument(
+        "--turns", type=int, default=7, help="number of measurements of each contestant (default: %(default)s)"
+    )
     parser.add_argument("--device", default="cpu", help="cpu, or cuda for rollouts on a GPU (default: %(default)s)")
     options = parser.parse_args()
     if options.device != "cpu":

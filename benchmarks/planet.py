@@ -1,10 +1,11 @@
-"""PlaNet: how long a planning step takes, beside TorchRL's planner, and how many real samples it learns from a second.
+"""Speed of PlaNet: the time of a planning step, compared with TorchRL's planner, and real samples learned per second.
 
-A planning step is the paper's: 1000 candidates, 10 iterations, horizon 12, for one Safe Pendulum seen as a vector, with
-the default network. TorchRL's CEMPlanner gets the same numbers and a world model of its own RSSMPrior and an MLP as the
-head of the reward, all of the same sizes; it draws the latent state where ours takes its mean. `systems` plans for as
-many systems in one batch. `samples_per_s` is that of a run with the default preset, learning included, after its first
-trials: `--samples` of them. Contestants run in turns in the same process; numbers are medians. The last line is JSON.
+A planning step is the paper's: 1000 candidates, 10 iterations, horizon 12, for one Safe Pendulum with vector
+observations and the default network. TorchRL's CEMPlanner has the same numbers and a world model of its own RSSMPrior
+and an MLP reward head, all of the same sizes; it samples the latent state where ours uses its mean. `--systems` is the
+batch size of a second measurement. `samples_per_s` is measured on a run of `--samples` real samples with the default
+preset, learning included, without its first trials. Contestants take turns in the same process; numbers are medians.
+The last line is JSON.
 """
 
 from __future__ import annotations
@@ -20,10 +21,12 @@ import torch
 from torch import nn
 
 from samba_rl.events import Event, TrialReport
-from samba_rl.learners import make_settings
+from samba_rl.planet.latent import LatentSettings
 from samba_rl.planet.planner import PlannerSettings
 from samba_rl.planet.policy import PlanningPolicy
-from samba_rl.runs.run import train
+from samba_rl.planet.settings import PlanetSettings
+from samba_rl.presets import make_settings
+from samba_rl.runs import train
 from samba_rl.tasks import make_task
 
 
@@ -33,16 +36,22 @@ def seconds(function: Callable[[], object]) -> float:
     return time.perf_counter() - begin
 
 
+def latent_settings() -> LatentSettings:
+    settings = make_settings("safe-pendulum", "planet")
+    assert isinstance(settings, PlanetSettings)
+    return settings.latent
+
+
 def ours(systems: int, planner: PlannerSettings) -> Callable[[], object]:
     task = make_task("safe-pendulum")
     generator = torch.Generator().manual_seed(0)
-    policy = PlanningPolicy(task, make_settings(task.name, "planet").latent, planner, generator)
+    policy = PlanningPolicy(task, latent_settings(), planner, generator)
     observation = task.observe(task.start(systems, generator))
     return lambda: policy(observation, generator)
 
 
 def theirs(planner: PlannerSettings) -> Callable[[], object] | None:
-    """TorchRL's planner on its own modules; None where it is not installed."""
+    """Return a planning step of TorchRL on its own modules; None if it is not installed."""
     try:
         from tensordict import TensorDict
         from tensordict.nn import TensorDictModule
@@ -51,7 +60,7 @@ def theirs(planner: PlannerSettings) -> Callable[[], object] | None:
         from torchrl.modules import CEMPlanner, RSSMPrior, WorldModelWrapper
     except ImportError:
         return None
-    latent = make_settings("safe-pendulum", "planet").latent
+    latent = latent_settings()
     nd, ns, hidden = latent.deterministic, latent.stochastic, latent.hidden
     action = Bounded(-1.0, 1.0, (1,))
     prior = RSSMPrior(action, hidden_dim=hidden, rnn_hidden_dim=nd, state_dim=ns, action_dim=1)
@@ -86,7 +95,7 @@ def theirs(planner: PlannerSettings) -> Callable[[], object] | None:
 
 
 def samples_per_second(samples: int, seed: int) -> float:
-    """Of a run with the default preset that ends after so many samples, first trials apart."""
+    """Return the real samples per second of a run with the default preset, without its first trials."""
     reports: list[TrialReport] = []
 
     def log(event: Event) -> None:
@@ -100,10 +109,10 @@ def samples_per_second(samples: int, seed: int) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--turns", type=int, default=15, help="planning steps (default: %(default)s)")
-    parser.add_argument("--systems", type=int, default=10, help="in the batch (default: %(default)s)")
-    parser.add_argument("--samples", type=int, default=2_400, help="of the run (default: %(default)s)")
-    parser.add_argument("--threads", type=int, help="default: PyTorch's own")
+    parser.add_argument("--turns", type=int, default=15, help="number of planning steps (default: %(default)s)")
+    parser.add_argument("--systems", type=int, default=10, help="systems in the batch (default: %(default)s)")
+    parser.add_argument("--samples", type=int, default=2_400, help="real samples of the run (default: %(default)s)")
+    parser.add_argument("--threads", type=int, help="number of threads (default: PyTorch's choice)")
     options = parser.parse_args()
     if options.threads:
         torch.set_num_threads(options.threads)

@@ -1,7 +1,7 @@
-"""How fast the systems run: our natively batched Safe Pendulum beside Gymnasium's own vector environment.
+"""Speed of the systems: our natively batched Safe Pendulum compared with Gymnasium's own vector environment.
 
-Both run in turns in the same process on the same actions, and the ratio is the median over the turns, so that whatever
-else the machine does meets both alike. The last line is JSON.
+Both take turns in the same process on the same actions, and the ratio is the median over the turns, so that other load
+on the machine affects both alike. The last line is JSON.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import samba_rl  # registers the environments
 
 
 def steps_per_second(env: Any, actions: list[Any], seconds: float) -> float:
-    """Step the environment for about that long."""
+    """Step the environment for about that many seconds and return the rate."""
     steps, begin = 0, time.perf_counter()
     while (elapsed := time.perf_counter() - begin) < seconds:
         env.step(actions[steps % len(actions)])
@@ -30,7 +30,7 @@ def steps_per_second(env: Any, actions: list[Any], seconds: float) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--envs", type=int, default=1000, help="environments in a batch (default: %(default)s)")
-    parser.add_argument("--turns", type=int, default=9, help="how often each is measured (default: %(default)s)")
+    parser.add_argument("--turns", type=int, default=9, help="number of measurements (default: %(default)s)")
     parser.add_argument("--seconds", type=float, default=0.7, help="length of a measurement (default: %(default)s)")
     parser.add_argument("--fetch-envs", type=int, default=32, help="Fetch robots, 0 for none (default: %(default)s)")
     options = parser.parse_args()

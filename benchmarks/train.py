@@ -1,8 +1,8 @@
-"""How fast a policy is learned: the loop by phase, and the proximal update beside stable-baselines3's PPO.
+"""Speed of learning a policy: the loop by phase, and the proximal update compared with stable-baselines3's PPO.
 
-Both make the same passes over the same 30,000 steps of Safe Pendulum's shapes with networks of the same size (one
-policy, one critic), and the times include whatever else each does per call: ours the densities before and the report
-after, theirs the flattening and shuffling of the buffer and the records for the log. Contestants run in turns and the
+Both make the same passes over the same 30,000 steps with Safe Pendulum's shapes and networks of the same size (one
+policy, one critic). The times include whatever else each does per call: ours computes the densities before and the
+report after, theirs flattens and shuffles the buffer and records values for its log. Contestants take turns, and the
 ratios are medians over the turns. The last line is JSON.
 """
 
@@ -18,12 +18,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import Generator, Tensor, nn
 
-from samba_rl.agents.policy_gradient import Agent
+from samba_rl.agents.first import FirstSettings, first_policy
 from samba_rl.improve.advantages import Critics
-from samba_rl.improve.policies import GaussianPolicy, PolicySettings, UniformPolicy
+from samba_rl.improve.policies import GaussianPolicy, PolicySettings
 from samba_rl.improve.updates.batch import Batch
 from samba_rl.improve.updates.proximal import ProximalSettings, ProximalUpdate
-from samba_rl.learners import make_settings
+from samba_rl.presets import make_agent
 from samba_rl.tasks import make_task
 from samba_rl.tasks.rollout import RealSource
 
@@ -34,7 +34,7 @@ HIDDEN = (32, 32)
 
 
 class Contestant(NamedTuple):
-    """What is timed, and what must happen first, every time, without being timed."""
+    """A call to time, and a preparation before each call that is not timed."""
 
     prepare: Callable[[], None]
     call: Callable[[], object]
@@ -48,19 +48,26 @@ def milliseconds(contestant: Contestant) -> float:
 
 
 def turns(contestants: dict[str, Contestant], count: int) -> list[dict[str, float]]:
-    """Time each contestant once a turn, after one turn to warm up."""
+    """Time each contestant once per turn, after one turn to warm up."""
     return [{name: milliseconds(each) for name, each in contestants.items()} for _ in range(count + 1)][1:]
 
 
 def random_batch(seed: int = 0) -> Batch:
-    """Steps as an update meets them: observations, actions near the centre, advantages and returns."""
+    """Return steps as an update sees them: observations, actions near the centre, advantages and returns."""
     generator = Generator().manual_seed(seed)
 
     def normal(*shape: int) -> Tensor:
         return torch.randn(*shape, generator=generator)
 
     inputs, raw = normal(SAMPLES, OBSERVATIONS), 0.5 * normal(SAMPLES, ACTIONS)
-    return Batch(inputs, raw, normal(SAMPLES), inputs[None], normal(1, SAMPLES))
+    return Batch(
+        inputs=inputs,
+        raw=raw,
+        objective=normal(SAMPLES),
+        tails=torch.zeros(0, SAMPLES),
+        critic_inputs=inputs[None],
+        targets=normal(1, SAMPLES),
+    )
 
 
 def our_update(batch: Batch, epochs: int, minibatch: int) -> Contestant:
@@ -69,7 +76,7 @@ def our_update(batch: Batch, epochs: int, minibatch: int) -> Contestant:
     centre, scale = torch.zeros(OBSERVATIONS), torch.ones(OBSERVATIONS)
     policy = GaussianPolicy((-1.0,) * ACTIONS, (1.0,) * ACTIONS, centre, scale, settings, generator)
     critics = Critics(1, OBSERVATIONS, HIDDEN, generator)
-    # Neither stops early: all passes are made.
+    # Neither contestant stops early.
     update = ProximalUpdate(policy, critics, ProximalSettings(epochs=epochs, minibatch=minibatch, kl_stop=float("inf")))
     return Contestant(lambda: None, lambda: update(batch, generator))
 
@@ -98,21 +105,21 @@ def their_update(batch: Batch, epochs: int, minibatch: int) -> Contestant:
         return rows.reshape(STEPS, ENVS, *rows.shape[1:]).numpy()
 
     def fill() -> None:
-        """As its `collect_rollouts` leaves the buffer: with the densities and the values of the present policy."""
+        """Fill the buffer as `collect_rollouts` does, with the densities and values of the present policy."""
         buffer.reset()
         with torch.no_grad():
             values, log_density, _ = learner.policy.evaluate_actions(batch.inputs, batch.raw)
         buffer.observations[:], buffer.actions[:] = by_step(batch.inputs), by_step(batch.raw)
         buffer.values[:], buffer.log_probs[:] = by_step(values.flatten()), by_step(log_density)
-        # Its advantages are of rewards, ours of costs.
-        buffer.advantages[:], buffer.returns[:] = by_step(-batch.advantage), by_step(batch.targets[0])
+        # Their advantages are of rewards, ours of costs.
+        buffer.advantages[:], buffer.returns[:] = by_step(-batch.objective), by_step(batch.targets[0])
         buffer.pos, buffer.full = STEPS, True
 
     return Contestant(fill, learner.train)
 
 
 def updates(count: int, epochs: int) -> tuple[dict[str, float], dict[str, dict[str, float]]]:
-    """Ratios of the time of an epoch, and the times themselves [ms], for one gradient an epoch and for ten."""
+    """Return ratios of the time of an epoch, and the times [ms], for one gradient step per epoch and for ten."""
     ratios: dict[str, float] = {}
     table: dict[str, dict[str, float]] = {}
     batch = random_batch()
@@ -130,25 +137,25 @@ def updates(count: int, epochs: int) -> tuple[dict[str, float], dict[str, dict[s
 
 
 def phases(points: int) -> dict[str, float]:
-    """Seconds by phase of one turn of SAMBA's loop on Safe Pendulum, with about so many real transitions.
+    """Return the seconds by phase of one turn of SAMBA's loop on Safe Pendulum, with about `points` real transitions.
 
-    A turn fits the model, improves the policy as often as the default preset does between two trials, and makes one.
+    A turn fits the model, improves the policy as the default preset does between two trials, and makes one trial.
     """
     task = make_task("safe-pendulum")
-    agent = Agent(task, make_settings(task.name), seed=0)
-    generator = Generator().manual_seed(0)
-    random = UniformPolicy(tuple(a.low for a in task.actions), tuple(a.high for a in task.actions))
+    agent = make_agent(task, seed=0)
+    generator, episodes = Generator().manual_seed(0), points // task.horizon
+    random = first_policy(task, FirstSettings(how="uniform"), episodes, generator)
     source = RealSource(task.world())
-    agent.tell(source(random, points // task.horizon, generator))
+    agent.tell(source(random, episodes, generator))
     agent.tell(source(agent.ask(), 1, generator))
     return {phase: round(seconds, 3) for phase, seconds in agent.clock.by_phase().items()}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--turns", type=int, default=15, help="how often each is measured (default: %(default)s)")
-    parser.add_argument("--epochs", type=int, default=10, help="passes in one call (default: %(default)s)")
-    parser.add_argument("--threads", type=int, help="of both contestants (default: PyTorch's own)")
+    parser.add_argument("--turns", type=int, default=15, help="number of measurements (default: %(default)s)")
+    parser.add_argument("--epochs", type=int, default=10, help="passes per call (default: %(default)s)")
+    parser.add_argument("--threads", type=int, help="threads of both contestants (default: PyTorch's choice)")
     options = parser.parse_args()
     if options.threads:
         torch.set_num_threads(options.threads)
@@ -157,7 +164,7 @@ def main() -> None:
     result |= ratios
     by_phase = {f"n={points}": phases(points) for points in (300, 1600)}
     result["phases"] = by_phase
-    print(f"{torch.get_num_threads()} threads, {options.epochs} epochs a call, median of {options.turns} turns")
+    print(f"{torch.get_num_threads()} threads, {options.epochs} epochs per call, median of {options.turns} turns")
     for name, row in table.items():
         print(f"{name:40s} " + ", ".join(f"{key} {value}" for key, value in row.items()))
     for name, value in ratios.items():

@@ -1,4 +1,4 @@
-"""`python -m samba_rl` is `samba-rl`."""
+"""Run the command line with `python -m samba_rl`."""
 
 import sys
 

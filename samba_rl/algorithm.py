@@ -1,46 +1,72 @@
-"""The loop of the paper's Algorithm 1: real trials, a model, a policy improved on what the model imagines."""
+"""Algorithm 1 of the paper: the loop over real trials, and the loop that improves the policy between two of them.
+
+Both loops are generators. They yield an event whenever something has happened; their consumer logs it, saves a
+checkpoint, stops, or goes on. At every `Event` the state is whole, so a run that ends there can be continued to the
+same end. The symbols are the paper's: D the data, p the model, π the policy, τ trajectories, L the constrained values,
+λ their multipliers, λ_π the weight of the cost against -ζ, A advantages.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from torch import Generator
 
-from samba_rl.agents.first import first_policy
-from samba_rl.types import Policy
+from samba_rl.events import Event, PolicyReady, Signal
 
 if TYPE_CHECKING:
-    from samba_rl.agents.agent import AnyAgent, Learned
+    from samba_rl.agents.agent import AnyAgent
+    from samba_rl.agents.policy_gradient import Agent
     from samba_rl.runs.trials import Trials
 
-Watch = Callable[[int, Policy], None]
-"""Is given the number of the trial that a policy follows, and the policy, before it makes a trial of its own."""
 
+def train(agent: AnyAgent, trials: Trials, generator: Generator) -> Iterator[Event | Signal]:
+    """Spend the agent's budget of real samples; `agent.policy` is the result.
 
-def train(agent: AnyAgent, trials: Trials, generator: Generator, watch: Watch | None = None) -> Learned:
-    """Algorithm 1: spend the agent's budget of real samples, and give the policy that it ends with.
-
-    An agent that has learned before goes on where it was.
+    A restored agent continues where it was. Every agent has its own `improve`: for those with a policy gradient it is
+    the loop below, PlaNet trains its latent model.
     """
-    task, settings = agent.task, agent.settings
-
-    def affordable(episodes: int) -> int:
-        return min(episodes, max(0, settings.real_samples - agent.real_samples) // task.horizon)
-
-    def trial(policy: Policy, episodes: int) -> None:
+    while episodes := agent.episodes_due():
+        if agent.is_first_trial:
+            π = agent.first_policy(episodes, generator)
+        else:
+            yield from agent.improve()
+            π = agent.acting()
+            yield PolicyReady(agent.iteration, π)
         with agent.clock("real"):
-            outcome = trials(policy, episodes, generator)
-        agent.tell(*outcome)
-        trials.pause_if_due(outcome)
+            trial = yield from trials(π, episodes, generator)  # on disk before anything learns from it
+        yield from agent.learn(trial.traces, trial.faults)  # D ← D ∪ trial, p ← fit(D)
+        yield from trials.pause_if_due(trial)
+    yield from agent.improve(last=True)
 
-    first = settings.first
-    while agent.iteration < 0 and (episodes := affordable(-(-first.samples // task.horizon))):
-        trial(first_policy(task, first.how, episodes, first.hold, generator), episodes)
-    while episodes := affordable(settings.episodes):
-        policy = agent.ask()
-        if watch is not None:
-            watch(agent.iteration, policy)
-        trial(policy, episodes)
-    agent.ask(last=True)
-    return agent.policy
+
+def improve(agent: Agent) -> Iterator[Event]:
+    """Improve the policy on imagined trajectories (without a model: on its last trial), one control iteration each."""
+    work, λ, constraints = agent.work, agent.multipliers, agent.constraints
+    while work.control < work.controls:
+        τ, notices = agent.imagine()  # from p, under π: trajectories with cost, safety cost and ζ
+        π = agent.improver
+        L = tuple(constraint.measure(τ) for constraint in constraints)
+        before = agent.snapshot()
+        step = None
+        if τ.finite:
+            with agent.clock("update"):
+                if not agent.rule.own_dual:
+                    λ.update(L)
+                A = π.advantages(τ)
+                λ_π = π.min_norm(A, work.least_cost_weight)  # min-norm point of ∇cost and -∇ζ
+                step = π.update(A.combined(λ_π, λ.values, λ.unit, λ.excess(L)), agent.generator)
+                if agent.rule.own_dual:
+                    λ.adopt(step.nu)
+        if step is None or not π.finite:
+            before.restore(π, λ, agent.generator)
+            notices += agent.note_failure(τ)
+            step, λ_π = None, ()
+        work.control += 1
+        agent.keep_candidate()
+        report = agent.report(τ, L, λ_π, step)
+        yield from notices  # only now, when the state is whole
+        yield report
+    if work.last:
+        yield from agent.gate()  # never a worse or less safe policy than one already known

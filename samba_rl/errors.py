@@ -7,26 +7,26 @@ from collections.abc import Iterable
 
 
 class UserError(ValueError):
-    """A mistake in what was asked for; the message names the thing, the value and the way out."""
+    """A mistake in a user's request; the message names the thing, the value and the way out."""
 
 
-class Stopped(Exception):  # noqa: N818 - nothing is wrong: the run ends here on purpose
-    """A run ends here before its time; everything is on the disk, and it can be resumed."""
+class Stopped(Exception):  # noqa: N818 - not an error: the run ends on purpose
+    """Raised when a run ends early on purpose; everything is on disk, and the run can be resumed."""
 
 
 class Paused(Stopped):
-    """The same because of the system: it should be looked at before the run goes on."""
+    """Raised when a run ends early because the system failed and should be inspected before the run continues."""
 
 
 def did_you_mean(given: str, known: Iterable[str]) -> str:
-    """A hint for a misspelt name: the nearest ones, or all there are if they are few."""
+    """Return a hint for a misspelt name: the most similar known names, or all of them if they are few."""
     names = sorted(known)
     near = difflib.get_close_matches(given, names, n=3)
     if near:
         return f"did you mean {' or '.join(repr(name) for name in near)}?"
-    return f"there are: {', '.join(names)}" if len(names) <= 20 else f"none of the {len(names)} known names is near"
+    return f"available: {', '.join(names)}" if len(names) <= 20 else f"none of the {len(names)} known names is similar"
 
 
 def printable(words: str) -> str:
-    """The text with control characters spelt out: nothing in it can move a terminal's cursor or change its colours."""
+    """Return the text with control characters escaped, so that it cannot move a terminal's cursor or change colours."""
     return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in words)

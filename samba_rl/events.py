@@ -1,4 +1,4 @@
-"""What a run tells of itself while it goes, and the clock that it keeps."""
+"""Events that a learner yields while it runs, and the clock that it keeps."""
 
 from __future__ import annotations
 
@@ -9,90 +9,104 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
 if TYPE_CHECKING:
-    from samba_rl.types import State
+    from samba_rl.types import Policy, State
 
 
 @dataclass(frozen=True)
 class TrialReport:
-    """What came of a real trial."""
+    """The outcome of a real trial."""
 
     iteration: int
-    """From 0, the trial that was made before there was a model."""
+    """Number of the trial; 0 is the first one, made before there was a model."""
     real_samples: int
     """Real steps so far."""
     episodes: int
-    """In this trial."""
+    """Episodes of this trial."""
     return_mean: float
+    """Mean return of this trial's episodes."""
     safety_cost: float
-    """Of an episode of this trial, on average."""
+    """Mean safety cost of this trial's episodes."""
     violations: int
     """Steps of this trial in the unsafe region."""
     learning_TC: float
-    """Safety cost of all trials so far."""
+    """Total safety cost of all trials so far."""
     learning_TV: int
-    """Steps of all trials in the unsafe region."""
+    """Steps of all trials so far in the unsafe region."""
     predicted_return: float
-    """What the model expected of this policy (NaN where there was no model yet), and below: of its safety cost."""
+    """Mean return that the model predicted for this trial; NaN without a model."""
     predicted_safety: float
+    """Mean safety cost that the model predicted for this trial; NaN without a model."""
     surprise: float
-    """How far the trial was from what the model had predicted, step by step: root mean square in predictive standard
-    deviations. 1 is calibrated, far above is overconfident."""
+    """Root mean square error of the model's one-step predictions in this trial, in predictive standard deviations:
+    1 is calibrated, far above 1 is overconfident."""
     z_std: tuple[float, ...]
-    """Of the new model's leave-one-out z-scores, by output."""
+    """Standard deviation of the new model's leave-one-out z-scores, by output."""
     coverage95: tuple[float, ...]
+    """Share of targets inside the new model's leave-one-out 95 % intervals, by output."""
     seconds: float
-    """Since the beginning."""
+    """Seconds since the run began."""
     broken: int = 0
-    """Episodes of this trial that were broken off because the system failed."""
+    """Episodes of this trial that ended early because the system failed."""
 
 
 @dataclass(frozen=True)
 class ImprovementReport:
-    """What came of a control iteration on the model."""
+    """The outcome of a control iteration."""
 
     iteration: int
-    """The trial that it followed."""
+    """Number of the trial before it."""
     control: int
-    """From 1."""
+    """Number of the control iteration after that trial, from 1."""
     controls: int
-    """How many there will be after this trial."""
+    """Control iterations planned after that trial."""
     model_return: float
+    """Mean return of the traces."""
     model_safety: float
+    """Mean safety cost of the traces."""
     model_zeta: float
-    """Of a trajectory, on average; 0 where ζ is not used."""
+    """Mean ζ of a trajectory; 0 if ζ is not measured."""
     values: tuple[float, ...]
-    """Of the constraints."""
+    """Measured value of each constraint."""
     targets: tuple[float, ...]
-    """What they are held under."""
+    """Value that each constraint is held under."""
     multipliers: tuple[float, ...]
+    """λ of each constraint."""
     lambda_pi: float
-    """The weight of the cost against information."""
+    """λ_π, the weight of the cost against information."""
     std: float
-    """Of the policy's actions, in half widths of their range."""
+    """Mean standard deviation of the policy's actions, in half widths of their range."""
     clipped: float
-    """Share of actions that were outside the bounds."""
+    """Share of actions outside their bounds."""
     kl: float
+    """Divergence between the policies before and after."""
     critic_loss: tuple[float, ...]
+    """Mean squared error of each critic, in variances of its targets."""
     seconds: float
+    """Seconds since the run began."""
 
 
 @dataclass(frozen=True)
 class LatentReport:
-    """How a latent model is coming on."""
+    """The state of a latent model in training."""
 
     iteration: int
-    """The trial that it followed."""
+    """Number of the trial before it."""
     update: int
-    """Gradient steps since that trial,"""
+    """Gradient steps since that trial."""
     updates: int
-    """and how many there will be."""
+    """Gradient steps planned after that trial."""
     loss: float
-    """The negative evidence bound of the last batch and its parts, in nats a step."""
+    """Negative evidence bound of the last batch, in nats per step."""
     observation: float
+    """Observation part of the loss."""
     cost: float
+    """Cost part of the loss."""
     safety: float
+    """Safety cost part of the loss."""
     kl: float
+    """Divergence part of the loss."""
     seconds: float
+    """Seconds since the run began."""
 
 
 @dataclass(frozen=True)
@@ -102,13 +116,38 @@ class Notice:
     text: str
 
 
+@dataclass(frozen=True)
+class PolicyReady:
+    """A policy is about to make a trial."""
+
+    iteration: int
+    """Number of the trial before it."""
+    policy: Policy
+
+
+@dataclass(frozen=True)
+class EpisodesMeasured:
+    """Some or all episodes of a trial are over and safely stored."""
+
+
+@dataclass(frozen=True)
+class PauseDue:
+    """The system failed and should be looked at before the run continues."""
+
+    text: str
+
+
 Event = TrialReport | ImprovementReport | LatentReport | Notice
+"""What is logged and kept with a run."""
+Signal = PolicyReady | EpisodesMeasured | PauseDue
+"""What the consumer of a training loop may act on. Signals are not kept, and no checkpoint is taken at one: an
+improvement that has just ended would be made again."""
 Log = Callable[[Event], None]
 
 
 @final
 class Clock:
-    """Seconds by phase."""
+    """Measures seconds by phase."""
 
     def __init__(self) -> None:
         self._begin = time.perf_counter()
@@ -116,7 +155,7 @@ class Clock:
 
     @contextmanager
     def __call__(self, phase: str) -> Iterator[None]:
-        """Count what happens inside as this phase."""
+        """Count the time spent inside towards a phase."""
         begin = time.perf_counter()
         try:
             yield
@@ -124,19 +163,19 @@ class Clock:
             self._phases[phase] += time.perf_counter() - begin
 
     def state_dict(self) -> State:
-        """What it shows."""
+        """Return the time so far."""
         return {"seconds": self.seconds, "phases": dict(self._phases)}
 
     def load_state_dict(self, state: State) -> None:
-        """Go on from there."""
+        """Restore what `state_dict` returned."""
         self._begin = time.perf_counter() - float(state["seconds"])
         self._phases.update({name: float(seconds) for name, seconds in state["phases"].items()})
 
     @property
     def seconds(self) -> float:
-        """Since the beginning."""
+        """Return the seconds since the run began."""
         return time.perf_counter() - self._begin
 
     def by_phase(self) -> dict[str, float]:
-        """Seconds; what belongs to no phase is other."""
+        """Return the seconds of each phase; time outside every phase is "other"."""
         return {**self._phases, "other": self.seconds - sum(self._phases.values())}

@@ -11,81 +11,82 @@ if TYPE_CHECKING:
     from torch import Generator, Tensor
 
 State: TypeAlias = "dict[str, Any]"
-"""What something must remember to go on exactly: tensors, numbers, texts, None, and lists and dicts of those."""
+"""State that a checkpoint can hold: tensors, numbers, strings, None, and lists and dicts of those."""
 
 
 class Policy(Protocol):
     """Anything that maps observations to actions."""
 
     def __call__(self, observation: Tensor, generator: Generator) -> Tensor:
-        """Actions [B, nu] for observations [B, no]; randomness comes from the generator alone."""
+        """Return actions [B, nu] for observations [B, no], drawn with the generator alone."""
         ...
 
 
 @runtime_checkable
 class Remembering(Protocol):
-    """A policy that remembers what it has seen of an episode."""
+    """A policy that keeps a memory of each episode."""
 
     camera: Callable[[Tensor], Tensor] | None
-    """What it sees of states [B, nx] in place of the observation, if it sees something else."""
+    """Function of states [B, nx] that replaces the task's observation; None: the policy sees the observation."""
 
     def begin(self, n: int) -> Policy:
-        """The policy for n episodes that begin now, to be asked at every step of theirs."""
+        """Return the policy for n episodes that start now; call it at every one of their steps."""
         ...
 
 
 @runtime_checkable
 class Scripted(Protocol):
-    """A policy whose actions were fixed beforehand, episode by episode."""
+    """A policy whose actions were fixed in advance, separately for each episode."""
 
     def episode(self, index: int) -> Policy:
-        """Give the policy of one of the episodes."""
+        """Return the policy of the episode with this index, from 0."""
         ...
 
 
 class Source(Protocol):
-    """Gives traces of a policy: the real system, or a model of it."""
+    """A place to run a policy: the real system, or a model of it."""
 
     def __call__(self, policy: Policy, n: int, generator: Generator) -> Traces:
-        """Run n trajectories under the policy."""
+        """Run n trajectories under the policy and return their traces."""
         ...
 
 
 @dataclass(frozen=True)
 class Fault:
-    """What broke a real episode off; it is kept up to there."""
+    """A failure that ended a real episode early; the steps before it are kept."""
 
     episode: int
-    """Its place among the episodes that ran together, from 0."""
+    """Index of the episode among those that ran together, from 0."""
     step: int
-    """The step that failed, from 0; it counts as not taken."""
+    """Index of the step that failed, from 0; that step is not counted."""
     text: str
+    """Description for the user."""
     stopped: bool = False
-    """The program was stopped: the system is not to blame."""
+    """Whether the program was stopped, as opposed to a failure of the system."""
 
 
 @dataclass(frozen=True)
 class Transitions:
-    """N steps in the order in which they were taken, each with where it belongs."""
+    """N steps in the order in which they were taken, each with its episode and its place in it."""
 
     x: Tensor
-    """The states that the steps left [N, nx]."""
+    """States before the steps [N, nx]."""
     u: Tensor
-    """The actions as they were applied [N, nu]."""
+    """Actions as they were applied, inside the bounds [N, nu]."""
     x_next: Tensor
-    """The states that they reached [N, nx]."""
+    """States after the steps [N, nx]."""
     cost: Tensor
-    """[N]"""
+    """Cost of each step [N]."""
     safety: Tensor
-    """[N, m]"""
+    """Safety cost of each step, one column for each constraint [N, m]."""
     violation: Tensor
-    """[N, m] (bool)"""
+    """Whether the step ended inside the unsafe region, by constraint [N, m] (bool)."""
     terminated: Tensor
     """Whether the system ended the episode with this step [N] (bool)."""
     episode: Tensor
-    """The number of the episode [N] (int64)."""
+    """Index of the episode [N] (int64)."""
     step: Tensor
-    """The number of the step within it, from 0 [N] (int64)."""
+    """Index of the step within its episode, from 0 [N] (int64)."""
 
     def __len__(self) -> int:
         return len(self.x)
@@ -102,11 +103,11 @@ class Traces:
     x: Tensor
     """States [B, T + 1, nx]."""
     observation: Tensor
-    """What the policy saw before each step [B, T, no]."""
+    """Observation before each step [B, T, no]."""
     u: Tensor
     """Actions as they were applied, inside the bounds [B, T, nu]."""
     cost: Tensor
-    """What each step cost [B, T]; a Gymnasium reward is its negative."""
+    """Cost of each step [B, T], the negative of a Gymnasium reward."""
     safety: Tensor
     """Safety cost of each step, one column for each constraint [B, T, m]."""
     violation: Tensor
@@ -116,59 +117,59 @@ class Traces:
     terminated: Tensor
     """Whether the system ended the episode itself, as opposed to time running out [B] (bool)."""
     wanted: Tensor
-    """Actions as the policy asked for them [B, T, nu]; those outside the bounds were clipped."""
+    """Actions as the policy chose them, before they were clipped to the bounds [B, T, nu]."""
     zeta: Tensor | None = None
-    """How much each step would teach, for imagined trajectories on which that was asked for [B, T]."""
+    """Exploration signal ζ of each step [B, T]; None unless a model measured it."""
 
     @property
     def steps(self) -> int:
-        """How many steps took place, over all trajectories."""
+        """Return how many steps took place, over all trajectories."""
         return int(self.active.sum())
 
     @property
+    def finite(self) -> bool:
+        """Return whether the cost and the safety cost of every step are finite."""
+        return bool((self.cost.sum() + self.safety.sum()).isfinite())
+
+    @property
     def clipped(self) -> Tensor:
-        """Whether the policy had asked for an action outside the bounds [B, T] (bool)."""
+        """Return whether the policy chose an action outside the bounds [B, T] (bool)."""
         return (self.u != self.wanted).any(-1) & self.active
 
     @property
     def returns(self) -> Tensor:
-        """Sum of rewards (negative costs) of each trajectory [B]."""
+        """Return the sum of rewards (negative costs) of each trajectory [B]."""
         return -self.cost.sum(1)
 
     @property
     def safety_costs(self) -> Tensor:
-        """Safety cost of each trajectory, by constraint [B, m]."""
+        """Return the safety cost of each trajectory, by constraint [B, m]."""
         return self.safety.sum(1)
 
     @staticmethod
     def joined(parts: Sequence[Traces]) -> Traces:
-        """Trajectories of the same length, one batch after the other."""
+        """Concatenate batches of trajectories with the same number of steps; drop ζ unless all of them have it."""
         import torch
 
-        def cat(name: str) -> Tensor:
-            return torch.cat([getattr(one, name) for one in parts])
-
-        zeta = None if any(one.zeta is None for one in parts) else cat("zeta")
-        return Traces(**{part.name: cat(part.name) for part in fields(Traces) if part.name != "zeta"}, zeta=zeta)
+        names = [part.name for part in fields(Traces) if all(getattr(one, part.name) is not None for one in parts)]
+        return Traces(**{name: torch.cat([getattr(one, name) for one in parts]) for name in names})
 
     def to(self, device: torch.device) -> Traces:
-        """The same on another device."""
-        zeta = None if self.zeta is None else self.zeta.to(device)
-        return Traces(
-            **{p.name: getattr(self, p.name).to(device) for p in fields(Traces) if p.name != "zeta"}, zeta=zeta
-        )
+        """Return a copy on the device; tensors that are already there are shared."""
+        return self._each(lambda tensor: tensor.to(device))
 
     def begun(self) -> Traces:
-        """The trajectories in which a step took place."""
+        """Return the trajectories that have at least one step."""
         on = self.active.any(1)
-        if bool(on.all()):
-            return self
-        zeta = None if self.zeta is None else self.zeta[on]
-        return Traces(**{p.name: getattr(self, p.name)[on] for p in fields(Traces) if p.name != "zeta"}, zeta=zeta)
+        return self if bool(on.all()) else self._each(lambda tensor: tensor[on])
+
+    def _each(self, change: Callable[[Tensor], Tensor]) -> Traces:
+        """Return traces whose tensors have all been changed in the same way."""
+        return Traces(**{name: change(tensor) for name, tensor in vars(self).items() if tensor is not None})
 
     def transitions(self, first_episode: int = 0) -> Transitions:
-        """The steps that took place, episode after episode; the first trajectory is episode `first_episode`."""
-        # Here and not above: the command line's help must not wait for torch.
+        """Return the steps that took place, episode after episode, numbered from `first_episode`."""
+        # Imported here, so that the command line's help does not wait for torch.
         import torch
 
         on = self.active

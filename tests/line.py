@@ -10,18 +10,24 @@ import torch
 from torch import Generator, Tensor
 
 from samba_rl.agents.agent import AnyAgent, Learned
+from samba_rl.agents.first import FirstSettings
+from samba_rl.agents.settings import ImaginationSettings, ModelBasedSettings, ModelFreeSettings, Settings
 from samba_rl.algorithm import train
+from samba_rl.events import Event
 from samba_rl.improve.advantages import AdvantageSettings
 from samba_rl.improve.policies import PolicySettings
 from samba_rl.improve.updates.proximal import ProximalSettings
 from samba_rl.improve.updates.trust_region import TrustRegionSettings
-from samba_rl.learners import LEARNERS, FirstSettings, ImaginationSettings, Learner, Settings, make_settings
+from samba_rl.learners import Learner
 from samba_rl.models.gp import GPSettings
 from samba_rl.models.likelihood import FitSettings
 from samba_rl.planet.latent import LatentSettings
 from samba_rl.planet.planner import PlannerSettings
+from samba_rl.planet.settings import PlanetSettings
+from samba_rl.presets import make_settings
 from samba_rl.runs.trials import Trials
-from samba_rl.tasks.task import EquationsWorld, Quantity, Task, World
+from samba_rl.tasks.task import Quantity, Task
+from samba_rl.tasks.world import EquationsWorld, World
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -85,9 +91,12 @@ class Line(Task):
 
 
 def spend(agent: AnyAgent, world: World | None = None, seed: int = 0) -> Learned:
-    """Train the agent on its system, or on another world."""
+    """Train the agent on its system, or on another world; its log gets the events."""
     trials = Trials(agent.task.world() if world is None else world, agent.settings.real)
-    return train(agent, trials, Generator().manual_seed(seed))
+    for event in train(agent, trials, Generator().manual_seed(seed)):
+        if agent.log is not None and isinstance(event, Event):
+            agent.log(event)
+    return agent.policy
 
 
 def make_line() -> Line:
@@ -97,22 +106,21 @@ def make_line() -> Line:
 
 def quick_settings(learner: str | Learner = "samba") -> Settings:
     """Enough to learn the line, in a second or two."""
-    row = LEARNERS[learner] if isinstance(learner, str) else learner
-    if row.traces == "latent":
+    settings = make_settings("line", learner)
+    if isinstance(settings, PlanetSettings):
         return replace(
-            make_settings("line", learner),
+            settings,
             real_samples=400,
             episodes=4,
             first=FirstSettings(samples=100, how="uniform"),
             latent=LatentSettings(
                 deterministic=24, stochastic=4, hidden=24, updates=40, first_updates=100, batch=20, rate=5e-3,
-                safety_weight=1.5 if "safety" in row.objectives else 0.0,
             ),
             planner=PlannerSettings(candidates=60, elites=8, iterations=4, horizon=5),
         )  # fmt: skip
-    if row.traces == "real":
+    if isinstance(settings, ModelFreeSettings):
         return replace(
-            make_settings("line", learner),
+            settings,
             real_samples=16_000,
             episodes=40,
             first=FirstSettings(samples=20, how="uniform"),
@@ -121,8 +129,9 @@ def quick_settings(learner: str | Learner = "samba") -> Settings:
             update=ProximalSettings(minibatch=400, policy_rate=1e-2, critic_rate=1e-2),
             trust_region=TrustRegionSettings(kl=0.05),
         )
+    assert isinstance(settings, ModelBasedSettings)
     return replace(
-        make_settings("line", learner),
+        settings,
         real_samples=60,
         episodes=1,
         feasibility_iterations=1,

@@ -1,47 +1,30 @@
-"""Algorithm 1 on a point on a line: what an agent is told and asked, and what a run may spend."""
+"""Algorithm 1 on a point on a line: what a run may spend, the events that it yields, and rows of one's own."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
-from dataclasses import fields, replace
-from importlib import import_module
-from typing import Any
+from dataclasses import replace
 
 import pytest
 import torch
-from torch import Generator, Tensor
 
-from samba_rl import runs
 from samba_rl.agents.agent import Learned
+from samba_rl.agents.first import FirstSettings
 from samba_rl.agents.policy_gradient import Agent
-from samba_rl.errors import UserError
-from samba_rl.events import Event, ImprovementReport, Notice, TrialReport
-from samba_rl.improve.constraints import ConstraintSettings, CVaR, MultiplierSettings
-from samba_rl.improve.policies import GaussianPolicy, PolicySettings, UniformPolicy
-from samba_rl.improve.step import Control, ControlReport
-from samba_rl.improve.updates.batch import UpdateReport
-from samba_rl.learners import FirstSettings, ImaginationSettings, Settings, make_settings
-from samba_rl.models import world
-from samba_rl.models.gp import GPDynamics
-from samba_rl.models.world import ModelWorld
-from samba_rl.tasks.gym.task import GymTask
-from samba_rl.tasks.rollout import RealSource, rollout
-from samba_rl.tasks.task import Charges, Step, World
-from samba_rl.types import Traces, Transitions
-from tests.line import START, Line, spend
-from tests.tasks.own_envs import Drift, danger
+from samba_rl.algorithm import improve, train
+from samba_rl.events import EpisodesMeasured, Event, ImprovementReport, PauseDue, PolicyReady, Signal, TrialReport
+from samba_rl.improve.constraints import Chance, CVaR
+from samba_rl.improve.objectives import Cost, Information
+from samba_rl.improve.updates.rules import Projection, TrustRegion
+from samba_rl.learners import GPModel, Learner
+from samba_rl.models.zeta import Bootstrap, Entropy, LeaveOneOut
+from samba_rl.runs.trials import Trials
+from samba_rl.tasks.faults.settings import RealSettings
+from samba_rl.tasks.rollout import rollout
+from tests.agents.agents import PLAIN, QUICK, agent_of, improvements, real, same, same_policy, trials
+from tests.line import Line, quick_settings, spend
 from tests.threads import one_thread
-from tests.traces import by_hand, double, last_layer, seeded
-
-RANDOM = UniformPolicy((-1.0,), (1.0,))
-QUICK = replace(
-    make_settings("line", preset="smoke"),
-    real_samples=40,
-    first=FirstSettings(samples=20, how="uniform"),
-    policy=PolicySettings(hidden=(8,)),
-)
-PLAIN = replace(QUICK, zeta="none", feasibility_iterations=0)
+from tests.traces import seeded
 
 
 @pytest.fixture(autouse=True)
@@ -50,149 +33,9 @@ def _one_thread() -> Iterator[None]:
         yield
 
 
-def agent_of(task: Line | None = None, settings: Settings = PLAIN, seed: int = 0) -> tuple[Agent, list[Event]]:
-    events: list[Event] = []
-    return Agent(task or Line(), settings, seed=seed, log=events.append), events
-
-
-def trials(events: list[Event]) -> list[TrialReport]:
-    return [event for event in events if isinstance(event, TrialReport)]
-
-
-def improvements(events: list[Event]) -> list[ImprovementReport]:
-    return [event for event in events if isinstance(event, ImprovementReport)]
-
-
-def notices(events: list[Event]) -> list[str]:
-    return [event.text for event in events if isinstance(event, Notice)]
-
-
-def real(episodes: int, seed: int = 0) -> Traces:
-    return rollout(Line().world(), RANDOM, episodes, generator=seeded(seed))
-
-
-def same(a: Transitions, b: Transitions) -> bool:
-    return all(torch.equal(getattr(a, f.name), getattr(b, f.name)) for f in fields(Transitions))
-
-
-def same_policy(a: Learned, b: Learned) -> bool:
-    mine, other = a.state_dict(), b.state_dict()
-    return all(torch.equal(mine[name], other[name]) for name in mine)
-
-
-# Ask and tell ---------------------------------------------------------------------------------------------------------
-
-
-def test_nothing_can_be_asked_before_something_was_told() -> None:
-    agent, events = agent_of()
-    for attempt in (agent.ask, lambda: agent.ask(last=True), lambda: agent.policy):
-        with pytest.raises(UserError, match=r"nothing is known of line yet: tell\(traces\) of a first trial comes bef"):
-            attempt()
-    assert not events and len(agent.data) == 0
-
-
-def test_tell_counts_the_steps_that_took_place_their_safety_costs_and_the_unsafe_ones() -> None:
-    places = 4 * torch.rand(2, 3, 1, generator=seeded(0), dtype=torch.float64) - 3
-    first = by_hand(
-        [[1.0, 2.0, 3.0], [4.0, 5.0, 9.0]],
-        safety=[[[0.5, 0.0, 1.0], [0.25, 0.0, 9.0]], [[0.0, 0.0, 1.0], [1.0, 0.0, 9.0]]],
-        violation=[[[0, 0, 1], [0, 0, 1]], [[0, 0, 1], [1, 0, 1]]],  # the last step counts once, though unsafe twice
-        lengths=[3, 2],
-        observation=places,
-    )
-    second = by_hand(
-        [[1.0, 1.0]], safety=[[[0.0, 0.5]], [[0.0, 0.0]]], violation=[[[0, 0]], [[0, 0]]], observation=places[:1, :2]
-    )
-    agent, events = agent_of(Line(constraints=("edge", "wall")))
-    agent.tell(first)
-    assert (agent.real_samples, agent.iteration, agent.learning_TV) == (5, 0, 2)
-    assert agent.learning_TC == pytest.approx(3.75) and len(agent.model) == 5
-    agent.tell(second)
-    assert (agent.real_samples, agent.iteration, agent.learning_TV) == (7, 1, 2)
-    assert agent.learning_TC == pytest.approx(4.25) and len(agent.model) == 7
-    one, two = trials(events)
-    assert (one.iteration, one.real_samples, one.episodes, one.violations) == (0, 5, 2, 2)
-    assert (one.return_mean, one.safety_cost) == pytest.approx((-7.5, 1.875))
-    assert (one.learning_TC, one.learning_TV) == pytest.approx((3.75, 2))
-    assert (two.iteration, two.real_samples, two.episodes, two.violations) == (1, 7, 1, 0)
-    assert (two.return_mean, two.safety_cost) == pytest.approx((-2.0, 0.5))
-    assert (two.learning_TC, two.learning_TV) == pytest.approx((4.25, 2))
-    assert len(events) == 2 and 0 < one.seconds < two.seconds
-
-
-def test_all_that_is_told_is_kept_as_it_is() -> None:
-    agent, _ = agent_of()
-    first, second = real(2), real(3, seed=1)
-    agent.tell(first)
-    agent.tell(second)
-    kept, all_of_them = agent.data.transitions, [first.transitions(), second.transitions(first_episode=2)]
-    for f in fields(Transitions):
-        assert torch.equal(getattr(kept, f.name), torch.cat([getattr(each, f.name) for each in all_of_them]))
-    assert agent.data.episodes == 5 and agent.data.schema.states == ("x",)
-
-
-def test_a_trial_is_set_beside_what_the_model_had_said_of_it() -> None:
-    agent, events = agent_of(settings=QUICK)
-    agent.tell(real(2))
-    policy = agent.ask()
-    (first,) = trials(events)
-    assert math.isnan(first.predicted_return) and math.isnan(first.predicted_safety) and math.isnan(first.surprise)
-    said = improvements(events)
-    assert [(each.iteration, each.control, each.controls) for each in said] == [(0, 1, 2), (0, 2, 2)]
-    for each in said:
-        assert each.values[0] >= 0 and each.targets == pytest.approx((0.85 * 0.75,)) and each.model_zeta > 0
-        assert each.model_return < 0 <= each.model_safety and len(each.critic_loss) == 3 and each.kl >= 0
-        assert 0.7 <= each.lambda_pi <= 1 and 0 < each.std < 1 and 0 <= each.clipped <= 1
-    traces = rollout(Line().world(), policy, 1, generator=seeded(1))
-    surprise = agent.model.surprise(traces.transitions())
-    agent.tell(traces)
-    second = trials(events)[1]
-    assert (second.predicted_return, second.predicted_safety) == (said[-1].model_return, said[-1].model_safety)
-    assert second.surprise == surprise and math.isfinite(surprise)  # of the model that had not seen the trial
-    report = agent.model.report
-    assert report is not None and (second.z_std, second.coverage95) == (report.z_std, report.coverage95)
-
-
-def test_without_exploration_and_limits_the_reports_say_so() -> None:
-    agent, events = agent_of(settings=replace(PLAIN, constraint=ConstraintSettings(kind="none")))
-    agent.tell(real(1))
-    agent.ask()
-    for each in improvements(events):
-        assert each.model_zeta == 0 and each.lambda_pi == 1 and len(each.critic_loss) == 1
-        assert each.values == each.targets == each.multipliers == ()
-
-
-def test_earlier_transitions_teach_the_model_and_do_not_count() -> None:
-    agent, events = agent_of()
-    earlier = real(3).transitions()
-    agent.tell_earlier(earlier)
-    assert (agent.real_samples, agent.learning_TC, agent.learning_TV, agent.iteration) == (0, 0.0, 0, -1)
-    assert not events and len(agent.model) == 30 and same(agent.data.transitions, earlier)
-    traces = rollout(Line().world(), agent.ask(), 1, generator=seeded(1))
-    agent.tell(traces)
-    (trial,) = trials(events)
-    assert trial.real_samples == agent.real_samples == 10 and trial.iteration == 0 and len(agent.data) == 40
-    # There was a model before the first trial.
-    assert math.isfinite(trial.surprise) and trial.predicted_return == improvements(events)[-1].model_return
-
-
-def test_what_is_asked_for_is_a_copy() -> None:
-    agent, _ = agent_of()
-    agent.tell(real(1))
-    mine = agent.policy
-    with torch.no_grad():
-        mine.log_std.fill_(5.0)
-    assert float(agent.policy.std.detach()) < 1
-
-
-def test_a_failed_fit_is_said() -> None:
-    agent, events = agent_of()
-    agent.tell(real(1))
-    plain = GPDynamics.fit
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(GPDynamics, "fit", lambda self, steps: replace(plain(self, steps), failed=("output 0 diverged",)))
-        agent.tell(real(1, seed=1))
-    assert notices(events) == ["the model keeps its last good hyper-parameters: output 0 diverged"]
+def events_of(agent: Agent, trials: Trials | None = None) -> list[Event | Signal]:
+    """Run to the end and return all events and signals."""
+    return list(train(agent, trials or Trials(agent.task.world()), seeded(0)))
 
 
 # Spending -------------------------------------------------------------------------------------------------------------
@@ -225,7 +68,7 @@ def test_episodes_that_end_early_do_not_lead_to_overspending(seed: int, monkeypa
 
 def test_the_seed_decides_on_the_policy_and_the_data() -> None:
     def once(seed: int) -> tuple[Learned, Agent]:
-        agent, _ = agent_of(settings=QUICK, seed=seed)
+        agent, _ = agent_of(learner="samba", settings=QUICK, seed=seed)
         return spend(agent, seed=seed), agent
 
     (policy, agent), (again, agent_again), (other, agent_other) = once(0), once(0), once(1)
@@ -234,194 +77,127 @@ def test_the_seed_decides_on_the_policy_and_the_data() -> None:
     assert same_policy(policy, agent.policy)
 
 
-# The last policy ------------------------------------------------------------------------------------------------------
-
-SPEEDS = (0.1, 0.2, 0.3, 0.35, 0.4)
-"""Of the policies after five control iterations; with three candidates the first, third and fifth are kept."""
+# Events ---------------------------------------------------------------------------------------------------------------
 
 
-def going(self: Control, *_: Any) -> ControlReport:
-    """Instead of improving the policy, make it go at the next of `SPEEDS`, or whatever stands in their place."""
-    with torch.no_grad():
-        last_layer(self.policy).weight.zero_()
-        last_layer(self.policy).bias.fill_(next(going.speeds))  # type: ignore[attr-defined]
-    return ControlReport((1.0,), UpdateReport(0.0, 0.0, 0, (0.0, 0.0)))
+def kinds(events: list[Event | Signal]) -> list[str]:
+    return [type(event).__name__ for event in events]
 
 
-def chosen_speed(
-    speeds: tuple[float, ...], limit: float, patch: pytest.MonkeyPatch, *, margin: float = 0.0, candidates: int = 3
-) -> float:
-    """The speed of the policy that the last ask gives, on a model that knows the truth; the goal is 1."""
-    patch.setattr(Control, "__call__", going)
-    patch.setattr(going, "speeds", iter(speeds), raising=False)
-    patch.setattr(
-        import_module("samba_rl.agents.policy_gradient"),
-        "ModelSource",
-        lambda model, *_: RealSource(model.task.world()),
-    )
-    settings = replace(
-        PLAIN,
-        constraint=ConstraintSettings(limit=limit),
-        multiplier=MultiplierSettings(margin=margin),
-        imagination=ImaginationSettings(last_iterations=len(speeds), trajectories=20, candidates=candidates),
-        policy=PolicySettings(hidden=(8,), std=1e-3, std_floor_first=1e-3, std_floor=1e-3, mean_bound=None),
-    )
-    agent, _ = agent_of(Line(goal=1.0), settings)
-    agent.tell(real(1))
-    policy = agent.ask(last=True)
-    assert isinstance(policy, GaussianPolicy) and same_policy(policy, agent.policy)
-    return round(float(policy.mean_action(double([[0.0]]))), 6)
+def test_the_events_of_a_run_in_their_order() -> None:
+    agent, _ = agent_of(learner="samba", settings=replace(PLAIN, real_samples=40))
+    trial, improvement, measured = "TrialReport", ["ImprovementReport"] * 2, "EpisodesMeasured"
+    assert kinds(events_of(agent)) == [
+        *(measured, trial),
+        *(*improvement, "PolicyReady", measured, trial),
+        *(*improvement, "PolicyReady", measured, trial),
+        *improvement,
+    ]
 
 
-def steadily(speed: float) -> Traces:
-    """The truth at this speed."""
-    return rollout(Line(goal=1.0).world(), lambda o, _: torch.full_like(o, speed), 1000, generator=seeded(0))
-
-
-def tail(speed: float) -> float:
-    """The CVaR of an episode's safety cost at this speed."""
-    return CVaR(name="edge", limit=1.0).measure(steadily(speed))
-
-
-def test_faster_is_cheaper_and_less_safe_as_the_tests_below_need_it() -> None:
-    returns = [float(steadily(speed).returns.mean()) for speed in SPEEDS]
-    assert returns == sorted(returns)
-    assert tail(0.1) == 0 == tail(0.2) < 0.05 < tail(0.3) < tail(0.35) < tail(0.4) < tail(0.9)
-
-
-@pytest.mark.parametrize(
-    ("speeds", "limit", "expected"),
-    [
-        (SPEEDS, 0.05, 0.1),  # only one keeps to the limit, and the next best is not kept
-        ((0.1, 0.9, 0.2, 0.9, 0.4), 0.05, 0.2),  # of two that keep to it the cheaper
-        ((0.4, 0.1, 0.2, 0.1, 0.1), 0.05, 0.2),  # wherever it stands
-        (SPEEDS, 50.0, 0.4),  # all keep to it
-        ((0.4, 0.1, 0.35, 0.1, 0.9), 0.01, 0.35),  # none does: the least excess
-    ],
-)
-def test_the_last_policy_is_the_cheapest_kept_one_that_keeps_to_the_limit_or_else_the_safest(
-    speeds: tuple[float, ...], limit: float, expected: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert chosen_speed(speeds, limit, monkeypatch) == pytest.approx(expected)
-
-
-@pytest.mark.parametrize(("margin", "expected"), [(0.0, 0.35), (0.15, 0.3)])
-def test_the_last_policy_keeps_to_the_target_below_the_limit(
-    margin: float, expected: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    speeds = (0.3, 0.9, 0.35, 0.9, 0.4)
-    assert chosen_speed(speeds, 1.08 * tail(0.35), monkeypatch, margin=margin) == pytest.approx(expected)
-
-
-def test_with_one_candidate_the_last_policy_is_the_last() -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        assert chosen_speed(SPEEDS, 0.05, patch, candidates=1) == pytest.approx(0.4)
-
-
-def test_before_the_last_ask_nothing_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Agent, "_choose", lambda self, kept: pytest.fail("nothing to choose from"))
+def test_a_policy_is_shown_before_its_trial() -> None:
     agent, _ = agent_of()
-    agent.tell(real(1))
-    agent.ask()
+    events = events_of(agent)
+    shown = [event for event in events if isinstance(event, PolicyReady)]
+    assert [event.iteration for event in shown] == [0, 1]
+    assert all(isinstance(event.policy, torch.nn.Module) for event in shown)
 
 
-# A policy that is stranded --------------------------------------------------------------------------------------------
+def test_on_a_single_system_episodes_are_measured_one_by_one() -> None:
+    agent, _ = agent_of(Line(parallel=False), settings=replace(PLAIN, episodes=2))
+    assert kinds(events_of(agent)).count("EpisodesMeasured") == 4  # two in the first trial, two in the next
 
 
-def test_a_policy_where_the_cost_is_flat_starts_afresh_for_the_cost_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    agent, events = agent_of(settings=replace(QUICK, feasibility_iterations=0))
-    agent.tell(real(2))
-    agent.ask()
-    before = agent.policy
-    assert not notices(events)
-    monkeypatch.setattr(Line, "_cost", lambda self, x, u: torch.ones_like(x[:, 0]))
-    agent.tell(real(1, seed=1))
-    events.clear()
-    policy = agent.ask()
-    assert notices(events) == ["the policy is stranded where the cost is flat: it starts afresh, for the cost alone"]
-    assert [each.lambda_pi for each in improvements(events)] == [1.0, 1.0]
-    # Another network, not the old one a little further on.
-    assert isinstance(policy, GaussianPolicy)
-    first, old = policy.network[0].weight, before.network[0].weight
-    assert isinstance(first, Tensor) and isinstance(old, Tensor) and float((first - old).detach().abs().max()) > 0.3
+def test_nothing_happens_before_the_first_event_is_asked_for() -> None:
+    agent, _ = agent_of()
+    events = train(agent, Trials(Line().world()), seeded(0))
+    assert agent.iteration == -1 and not len(agent.data)
+    assert isinstance(next(events), EpisodesMeasured) and not len(agent.data)
+    assert isinstance(next(events), TrialReport) and len(agent.data) == 20
 
 
-def test_after_the_first_trial_and_where_the_cost_varies_no_policy_starts_afresh(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    agent, events = agent_of()
-    spend(agent)
-    assert not notices(events)
-    monkeypatch.setattr(Line, "_cost", lambda self, x, u: torch.ones_like(x[:, 0]))
-    fresh, events = agent_of()
-    fresh.tell(real(1))
-    fresh.ask()
-    assert not notices(events)
+def test_the_clock_counts_the_phases() -> None:
+    agent, _ = agent_of(learner="samba", settings=QUICK)
+    events_of(agent)
+    phases = agent.clock.by_phase()
+    assert all(phases[name] > 0 for name in ("real", "fit", "rollout", "update"))
 
 
-# Where imagined episodes begin ----------------------------------------------------------------------------------------
-
-
-class Rig:
-    """The line as a rig that chooses its start states itself."""
+class Trouble:
+    """A line that fails at the second step of every trial."""
 
     def __init__(self, task: Line) -> None:
-        self.task = task
+        self.task, self._world, self._steps = task, task.world(), 0
 
-    def reset(self, n: int, generator: Generator, *, slots: Tensor | None = None, x: Tensor | None = None) -> Tensor:
-        return torch.empty(n, 1, dtype=torch.float64).uniform_(*START, generator=generator)
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._world, name)
 
-    def step(self, x: Tensor, u: Tensor, active: Tensor | None = None) -> Step:
-        never = torch.zeros(len(x), dtype=torch.bool)
-        charges: Charges = self.task.charge(x, u, x + u)
-        return Step(x + u, charges, never, never)
-
-    def render(self, x: Tensor, u: Tensor | None, slot: int, size: int) -> Any:
-        raise NotImplementedError
-
-    def close(self) -> None:
-        pass
+    def step(self, *arguments: object, **more: object) -> object:
+        self._steps += 1
+        if self._steps % 2 == 0:
+            raise RuntimeError("the motor stopped")
+        return self._world.step(*arguments, **more)  # type: ignore[arg-type]
 
 
-def test_where_a_start_moves_a_rig_imagined_episodes_begin_where_real_ones_did(monkeypatch: pytest.MonkeyPatch) -> None:
-    imagined: list[tuple[set[float], set[float]]] = []
-    agent, events = agent_of(Line(pure_start=False), replace(QUICK, feasibility_iterations=1))
-
-    def watched(world: World, *arguments: Any, **more: Any) -> Traces:
-        traces = rollout(world, *arguments, **more)
-        if not isinstance(world, ModelWorld):
-            return traces
-        steps = agent.data.transitions
-        imagined.append((set(traces.x[:, 0, 0].tolist()), set(steps.x[steps.step == 0, 0].tolist())))
-        return traces
-
-    def refuse(*_: Any, **__: Any) -> Tensor:
-        raise RuntimeError("the rig moves")
-
-    monkeypatch.setattr(Line, "start", refuse)
-    monkeypatch.setattr(world, "rollout", watched)
-    spend(agent, Rig(Line(pure_start=False)))
-    assert len(trials(events)) == 3 and len(imagined) >= 3 * 2 + 2
-    assert all(begun <= real_ones for begun, real_ones in imagined)
-    assert imagined[0][0] == imagined[0][1] and len(imagined[0][1]) == 2 and len(imagined[-1][1]) == 4
-    # A system whose start is pure is asked for it.
-    with pytest.raises(RuntimeError, match="the rig moves"):
-        spend(agent_of()[0], Rig(Line()))
+def test_a_system_that_fails_makes_the_loop_ask_for_a_pause() -> None:
+    agent, _ = agent_of(settings=PLAIN)
+    trouble = Trials(Trouble(Line()), RealSettings(on_fault="pause"))  # type: ignore[arg-type]
+    for event in train(agent, trouble, seeded(0)):
+        if isinstance(event, PauseDue):
+            break
+    # The trial has been learned from when the pause is due.
+    assert isinstance(event, PauseDue) and "the motor stopped" in event.text
+    assert agent.iteration == 0 and len(agent.data) == agent.real_samples == 2
 
 
-class Counted(Drift):
-    """Counts its resets."""
+def test_a_consumer_that_goes_away_ends_the_run_where_it_is() -> None:
+    agent, _ = agent_of()
+    for event in train(agent, Trials(Line().world()), seeded(0)):
+        if isinstance(event, ImprovementReport):
+            break
+    assert agent.iteration == 0 and agent.work.control == 1
+    # The rest of the improvement is still to come.
+    rest = list(agent.improve())
+    assert [report.control for report in improvements(rest)] == [2]
 
-    resets = 0
 
-    def reset(self, **arguments: Any) -> Any:
-        self.resets += 1
-        return super().reset(**arguments)
+def test_the_inner_loop_counts_the_control_iterations() -> None:
+    agent, _ = agent_of()
+    agent.tell(real(1))
+    list(agent._begin(last=False))
+    agent.work.control = 1
+    (report,) = improve(agent)
+    assert isinstance(report, ImprovementReport) and (report.control, report.controls) == (2, 2)
 
 
-def test_a_rig_is_reset_once_for_each_real_episode() -> None:
-    env = Counted()
-    task = GymTask(env, cost=lambda x, u: x[..., 0].square(), safety=danger, horizon=10)
-    assert env.resets == 0 and not task.pure_start and not task.parallel
-    run = runs.train(task, preset="smoke", real_samples=60, first={"samples": 20}, episodes=2, feasibility_iterations=1)
-    assert run.data.episodes == env.resets == 6 and 50 < len(run.data) <= 60
+# Rows of one's own ----------------------------------------------------------------------------------------------------
+
+ROWS = {
+    "SAMBA with a trust region": Learner(GPModel(), (Cost(), Information(LeaveOneOut())), CVaR, TrustRegion()),
+    "a trust region for the cost alone": Learner(GPModel(), (Cost(),), None, TrustRegion()),
+    "CPO on a model": Learner(GPModel(), (Cost(),), CVaR, Projection()),
+    "entropy under a chance constraint": Learner(GPModel(), (Cost(), Information(Entropy())), Chance, TrustRegion()),
+    "bootstrap": Learner(GPModel(), (Cost(), Information(Bootstrap(partitions=2))), CVaR, Projection()),
+}
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_a_row_of_ones_own_trains(name: str) -> None:
+    row = ROWS[name]
+    agent, events = agent_of(learner=row, settings=QUICK)
+    policy = spend(agent)
+    reports = improvements(events)
+    assert len(trials(events)) == 3 and len(reports) == 6
+    assert all(len(report.values) == (row.constraint is not None) for report in reports)
+    assert all((report.model_zeta != 0) is (row.zeta is not None) for report in reports)
+    assert all(bool(parameter.isfinite().all()) for parameter in policy.parameters())
+    assert any(report.kl > 0 for report in reports)
+
+
+def test_a_model_and_a_trust_region_learn_the_line() -> None:
+    row = ROWS["SAMBA with a trust region"]
+    agent, _ = agent_of(learner=row, settings=quick_settings(row), seed=1)
+    policy = spend(agent, seed=1)
+    before = rollout(Line().world(), lambda o, _: torch.zeros_like(o), 100, generator=seeded(5))
+    after = rollout(Line().world(), policy, 100, generator=seeded(5))
+    assert float(after.returns.mean()) > 0.5 * float(before.returns.mean())  # returns are negative

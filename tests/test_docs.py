@@ -1,8 +1,9 @@
-"""What the README and the docs show is run as it stands."""
+"""The README and the docs: their Python blocks run, and their tables, pictures and links match the repository."""
 
 import importlib.util
 import re
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -11,52 +12,98 @@ from samba_rl.benchmark.writers import WRITERS
 from tests.threads import one_thread
 
 ROOT = Path(__file__).parent.parent
+PAGES = sorted(path.relative_to(ROOT).as_posix() for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
+NEEDS = {
+    "README.md": ("mujoco",),
+    "docs/data.md": ("minari", "pyarrow"),
+    "docs/own-system.md": ("mujoco",),
+}
+"""Optional packages that a page's blocks import."""
+
+
+def text_of(name: str) -> str:
+    return (ROOT / name).read_text(encoding="utf-8")
 
 
 def blocks(name: str) -> list[str]:
-    return re.findall(r"```python\n(.*?)```", (ROOT / name).read_text(), flags=re.S)
+    return re.findall(r"```python\n(.*?)```", text_of(name), flags=re.S)
 
 
-@pytest.mark.parametrize("later", ["docs/model.md", "docs/data.md", "docs/own-system.md"])
-def test_examples_run(later: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The README's blocks one after the other, then those of a page that builds on them."""
-    for package in ("mujoco", "minari", "pyarrow"):
+def script(name: str) -> ModuleType:
+    """Import a script of the docs."""
+    spec = importlib.util.spec_from_file_location(Path(name).stem, ROOT / "docs" / name)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def run_blocks(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Run the blocks of a page one after the other in an empty folder; return the names that they define."""
+    for package in NEEDS.get(name, ()):
         pytest.importorskip(package)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "minari"))
-    names: dict[str, Any] = {}
-    for number, block in enumerate(blocks("README.md") + blocks(later)):
-        exec(compile(block, f"block {number}", "exec"), names)
-    assert float(names["traces"].returns.mean()) < 0
-
-
-def test_the_page_about_the_command_line_stands_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    names: dict[str, Any] = {}
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(folder / "minari"))
+    names: dict[str, Any] = {"__name__": "__main__"}
     with one_thread():
-        for block in blocks("docs/command-line.md"):
-            exec(compile(block, "block", "exec"), names)
+        for number, block in enumerate(blocks(name), 1):
+            exec(compile(block, f"{name}, block {number}", "exec"), names)
+    return names
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page) and page != "docs/command-line.md"])
+def test_the_blocks_of_a_page_run(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run_blocks(page, tmp_path, monkeypatch)
+
+
+def test_the_page_about_the_command_line_trains_and_loads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = run_blocks("docs/command-line.md", tmp_path, monkeypatch)
     assert names["again"].settings == names["run"].settings and names["run"].settings.constraint.limit == 1.5
 
 
+def test_the_pages_with_examples_have_some() -> None:
+    shown = {page for page in PAGES if blocks(page)}
+    pages = ("command-line", "data", "durability", "learning", "model", "own-system", "systems")
+    assert shown >= {"README.md", *(f"docs/{page}.md" for page in pages)}
+
+
 def test_the_tables_are_those_of_the_results() -> None:
-    spec = importlib.util.spec_from_file_location("tables", ROOT / "docs" / "tables.py")
-    assert spec is not None and spec.loader is not None
-    made = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(made)
-    found, again = made.tables(), "python docs/tables.py makes them anew"
-    assert made.BLOCK.findall((ROOT / "README.md").read_text(encoding="utf-8")) == [made.shown(found)], again
+    made = script("tables.py")
+    found, again = made.tables(), "run python docs/tables.py to write them again"
+    for (file, name), text in made.blocks(found).items():
+        assert made.block(name).findall(text_of(file)) == [text], again
     for table in found:
         for suffix, form in WRITERS.items():
             path = ROOT / "results" / "tables" / f"{table.name}{suffix}"
             assert path.read_text(encoding="utf-8") == form(table), again
 
 
-def test_there_is_something_to_run() -> None:
-    assert len(blocks("README.md")) >= 4 and blocks("docs/model.md") and blocks("docs/data.md")
+def test_the_picture_of_the_rooms_shows_the_code_as_it_is() -> None:
+    for package in ("grimp", "importlinter", "matplotlib"):
+        pytest.importorskip(package)
+    made = script("rooms.py")
+    found, (names, imports) = made.rooms(), made.drawn()
+    assert names == found.names == list(made.CONTENTS), "run python docs/rooms.py to draw it again"
+    assert imports == set(found.imports), "run python docs/rooms.py to draw it again"
+    order = {name: place for place, name in enumerate(names)}
+    assert all(order[importing] < order[imported] for importing, imported in imports)
 
 
-def test_the_pictures_that_are_shown_exist() -> None:
-    for name in ("README.md", "docs/index.md"):
-        for target in re.findall(r"!\[[^\]]*\]\(([^)]+)\)", (ROOT / name).read_text()):
-            assert ((ROOT / name).parent / target).is_file()
+def test_the_way_through_samba_names_files_that_exist() -> None:
+    section = text_of("docs/architecture.md").split("## Following SAMBA")[1].split("## ")[0]
+    files = re.findall(r"^\| `(samba_rl/[\w/]+\.py)`", section, flags=re.M)
+    assert len(files) == 14 and files[:2] == ["samba_rl/learners.py", "samba_rl/algorithm.py"]
+    assert all((ROOT / file).is_file() for file in files)
+
+
+def test_the_index_lists_every_page() -> None:
+    trees = re.findall(r"```\{toctree\}\n(.*?)```", text_of("docs/index.md"), flags=re.S)
+    listed = [line for tree in trees for line in tree.splitlines() if line and not line.startswith(":")]
+    assert sorted(listed) == sorted(path.stem for path in (ROOT / "docs").glob("*.md") if path.stem != "index")
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_pictures_and_links_lead_somewhere(page: str) -> None:
+    for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", re.sub(r"```.*?```|`[^`\n]*`", "", text_of(page), flags=re.S)):
+        if "://" not in target:
+            assert ((ROOT / page).parent / target).exists(), target

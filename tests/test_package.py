@@ -1,4 +1,4 @@
-"""What importing the package costs and brings along."""
+"""Importing the package: its cost and its side effects."""
 
 import subprocess
 import sys

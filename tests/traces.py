@@ -33,7 +33,7 @@ def by_hand(
     observation: Tensor | None = None,
     wanted: Tensor | None = None,
 ) -> Traces:
-    """Traces with these numbers [B, T], zeros elsewhere and actions within ±1; several safety costs come as a list.
+    """Return traces with these numbers [B, T], zeros elsewhere and actions within ±1; safety costs may be a list.
 
     After an episode's length all costs are set to zero, as a rollout would.
     """
@@ -43,7 +43,7 @@ def by_hand(
     active = torch.arange(horizon) < ends[:, None]
 
     def columns(numbers: Rows | Sequence[Rows] | None) -> Tensor:
-        """[B, T, m]"""
+        """Return a tensor [B, T, m]."""
         if numbers is None:
             return torch.zeros(n, horizon, 1, dtype=torch.float64)
         out = double(numbers)
@@ -74,7 +74,7 @@ def simple_policy(
     mean_bound: float | None = None,
     seed: int = 0,
 ) -> GaussianPolicy:
-    """A policy for actions within ±1 that sees observations as they are; without hidden layers its mean is linear."""
+    """Make a policy for actions within ±1 and raw observations; without hidden layers its mean is linear."""
     settings = PolicySettings(hidden=hidden, std=std, mean_bound=mean_bound)
     centre, scale = torch.zeros(observations), torch.ones(observations)
     return GaussianPolicy([-1.0] * actions, [1.0] * actions, centre, scale, settings, seeded(seed))
@@ -87,10 +87,10 @@ def last_layer(policy: GaussianPolicy) -> nn.Linear:
 
 
 def on_a_line(policy: Policy, n: int, horizon: int, seed: int, *, stop_within: float = 0.0) -> Traces:
-    """A point that starts within ±1 and moves by half the action.
+    """Run a policy on a point that starts within ±1 and moves by half the action.
 
-    A step costs the square of the place that it reaches; the safety cost is how far that is to the right of 0, and
-    beyond 0.05 it is unsafe. ζ is how far it is from 0. An episode ends within `stop_within` of 0.
+    The cost of a step is the square of the position it reaches, the safety cost the positive part of the position,
+    which is unsafe beyond 0.05, and ζ its distance from 0. An episode ends within `stop_within` of 0.
     """
     generator = seeded(seed)
     x = 2 * torch.rand(n, 1, generator=generator, dtype=torch.float64) - 1

@@ -1,32 +1,34 @@
-"""What every agent does: it is told of real trials and keeps count of them, and is asked for the policy of the next."""
+"""What all agents share: they are told of real trials, count them, and are asked for the policy of the next."""
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias, final
 
 import torch
 from torch import Generator
 
+from samba_rl.agents.first import first_policy
+from samba_rl.agents.settings import Settings
 from samba_rl.data import DataSet, Schema
+from samba_rl.errors import UserError
 from samba_rl.events import Clock, Event, Log, Notice, TrialReport
-from samba_rl.improve.constraints import Multiplier, make_constraints
 from samba_rl.improve.policies import GaussianPolicy
+from samba_rl.learners import Learner
 from samba_rl.tasks.task import Task
 from samba_rl.types import Fault, Policy, State, Traces, Transitions
 
 if TYPE_CHECKING:
-    from samba_rl.learners import Settings
     from samba_rl.planet.policy import PlanningPolicy
 
 Learned: TypeAlias = "GaussianPolicy | PlanningPolicy"
-"""The policies that agents end with."""
+"""Policies that agents end with."""
 
 
 class Foresight(NamedTuple):
-    """What an agent had expected of a trial before it learned from it, and how well its model fits now."""
+    """Predictions made before a trial, and the calibration of the model after it; see `TrialReport`."""
 
     predicted_return: float = math.nan
     predicted_safety: float = math.nan
@@ -38,104 +40,170 @@ class Foresight(NamedTuple):
 class AnyAgent(ABC):
     """Learns a policy: `tell` it real traces, `ask` it for the policy of the next trial.
 
-    `train` is this loop around a system that a program can run; a rig in a laboratory calls the same two.
+    `algorithm.train` is this loop around a system that a program can run; a rig in a laboratory uses the same two.
     """
 
-    def __init__(self, task: Task, settings: Settings, seed: int, device: str, log: Log | None) -> None:
-        self.task, self.settings = task, settings
+    log: Log | None = None
+    """Called with every event of `ask` and `tell`."""
+
+    def __init__(self, task: Task, learner: Learner, settings: Settings, seed: int, device: str) -> None:
+        if not isinstance(learner.source, settings.source):
+            raise UserError(
+                f"{type(settings).__name__} are not for a learner on {learner.source.title}; "
+                "make_settings(task, learner) gives those that are"
+            )
+        self.task, self.learner, self.settings = task, learner, settings
         self.data = DataSet.empty(schema_of(task))
-        self.constraints = make_constraints((settings.constraint, *settings.more_constraints), task.constraints)
-        self.multipliers = tuple(Multiplier(settings.multiplier, c.limit) for c in self.constraints)
+        self.constraints = settings.constraints(learner, task.constraints)
         self.clock = Clock()
         self.real_samples, self.iteration = 0, -1
         self.learning_TC, self.learning_TV = 0.0, 0
-        self._device = torch.device(device)
-        self._generator = Generator(self._device).manual_seed(seed)
-        self._log: Log = log or _ignore
+        self.device = torch.device(device)
+        self.generator = Generator(self.device).manual_seed(seed)
 
-    # What kinds of agents differ in ---------------------------------------------------------------------------------
+    # What each kind of agent does for itself ------------------------------------------------------------------------
 
     @property
     @abstractmethod
     def policy(self) -> Learned:
-        """The policy as it stands, on the CPU."""
+        """Return the present policy, on the CPU."""
 
     @abstractmethod
-    def ask(self, *, last: bool = False) -> Policy:
-        """Learn, and give the policy for the next trial, or the `last` one. What was interrupted goes on."""
+    def acting(self, *, last: bool = False) -> Policy:
+        """Return the policy for the next trial, or the `last` one."""
 
     @abstractmethod
-    def _learn(self, traces: Traces | None) -> Foresight:
-        """Take in data that have just grown, by traces or by transitions from before the run."""
+    def improve(self, *, last: bool = False) -> Iterator[Event]:
+        """Improve the policy, for the next trial or as the `last` one; an interrupted improvement is continued."""
+
+    @abstractmethod
+    def _take_in(self, traces: Traces | None) -> Iterator[Notice]:
+        """Learn from data that have just grown, by traces or (None) by transitions from before the run."""
+
+    @abstractmethod
+    def _foresight(self, traces: Traces) -> Foresight:
+        """Return the predictions for a trial that the agent has not learned from."""
+
+    @abstractmethod
+    def _calibrated(self, foresight: Foresight) -> Foresight:
+        """Return the foresight with the calibration of the model, which has now learned from the trial."""
 
     @abstractmethod
     def model_state(self) -> State:
-        """What the model must remember, beside the data, to be made again; empty if there is none to make."""
+        """Return what is needed, beside the data, to make the model again; empty if there is none."""
 
     @abstractmethod
     def state_dict(self) -> State:
-        """Everything but the data; at a report it is whole, so that an agent that gets it goes on to the same end."""
+        """Return everything but the data. At an event it is whole: an agent that loads it continues to the same end."""
 
     @abstractmethod
-    def load_state_dict(self, state: State, data: DataSet) -> None:
-        """Become the agent that gave this state when it had these data."""
+    def load_state_dict(self, state: State, data: DataSet) -> Iterator[Notice]:
+        """Become the agent that returned this state when it had these data."""
 
-    # What they have in common ---------------------------------------------------------------------------------------
+    # What they share ------------------------------------------------------------------------------------------------
+
+    @final
+    def ask(self, *, last: bool = False) -> Policy:
+        """Improve the policy and return it, for the next trial or as the `last` one."""
+        self._drain(self.improve(last=last))
+        return self.acting(last=last)
 
     @final
     def tell(self, traces: Traces, faults: Sequence[Fault] = ()) -> None:
-        """Take in the traces of a real trial, with what broke episodes off."""
-        for fault in faults:
-            self._log(Notice(f"{fault.text}; the episode is kept up to there"))
+        """Learn from the traces of a real trial; `faults` broke episodes off."""
+        self._drain(self.learn(traces, faults))
+
+    @final
+    def tell_earlier(self, transitions: Transitions) -> None:
+        """Learn from real transitions measured before the run; they do not count as its samples."""
+        self._drain(self.learn_earlier(transitions))
+
+    @final
+    def learn(self, traces: Traces, faults: Sequence[Fault] = ()) -> Iterator[Event]:
+        """Add a real trial to the data and learn from it; every event comes after that."""
+        notices = [Notice(f"{fault.text}; the episode is kept up to there") for fault in faults]
         traces = traces.begun()
         if not traces.steps:
+            yield from notices
             return
-        # First, because it refuses what is not sound; then nothing has been counted yet.
+        # First, because it refuses unsound data: then nothing has been counted yet.
         self.data = self.data.append(traces)
         self.iteration += 1
         self.real_samples += traces.steps
         self.learning_TC += float(traces.safety.sum())
         self.learning_TV += int(traces.violation.any(-1).sum())
-        foresight = self._learn(traces)
-        self._log(self._trial_report(traces, foresight, len({fault.episode for fault in faults})))
+        foresight = self._foresight(traces)
+        notices += self._take_in(traces)
+        broken = len({fault.episode for fault in faults})
+        report = self._trial_report(traces, self._calibrated(foresight), broken=broken)
+        yield from notices
+        yield report
 
     @final
-    def tell_earlier(self, transitions: Transitions) -> None:
-        """Take in real transitions that were there before the run; they do not count as its samples."""
+    def learn_earlier(self, transitions: Transitions) -> Iterator[Event]:
+        """Add real transitions measured before the run to the data and learn from them."""
         self.data = self.data.append(transitions)
-        self._learn(None)
+        yield from [*self._take_in(None)]
+
+    @property
+    def is_first_trial(self) -> bool:
+        """Return whether the next trial is the first, which a policy without knowledge makes."""
+        return self.iteration < 0 and self.settings.first.samples > 0
+
+    @final
+    def episodes_due(self) -> int:
+        """Return the episodes of the next trial; 0 if the budget of real samples is spent."""
+        horizon, settings = self.task.horizon, self.settings
+        wanted = -(-settings.first.samples // horizon) if self.is_first_trial else settings.episodes
+        return min(wanted, max(0, settings.real_samples - self.real_samples) // horizon)
+
+    @final
+    def first_policy(self, episodes: int, generator: Generator) -> Policy:
+        """Return the policy of the first trial."""
+        return first_policy(self.task, self.settings.first, episodes, generator)
+
+    @final
+    def _drain(self, events: Iterator[Event]) -> None:
+        for event in events:
+            if self.log is not None:
+                self.log(event)
 
     @final
     def _cpu_generator(self) -> Generator:
-        seed = torch.randint(2**62, (1,), generator=self._generator, device=self._device)
+        seed = torch.randint(2**62, (1,), generator=self.generator, device=self.device)
         return Generator().manual_seed(int(seed))
 
     @final
     def _progress(self) -> float:
-        """The share of the real samples that is spent."""
+        """Return the share of the real samples that is spent."""
         return min(1.0, self.real_samples / self.settings.real_samples)
 
     @final
+    def _check_told(self) -> None:
+        if not len(self.data):
+            raise UserError(f"nothing is known of {self.task.name} yet: tell(traces) of a first trial comes before")
+
+    @final
     def _counts(self) -> State:
-        """What all agents remember."""
+        """Return what all agents remember."""
         return {
             "iteration": self.iteration,
             "real_samples": self.real_samples,
             "learning_TC": self.learning_TC,
             "learning_TV": self.learning_TV,
             "clock": self.clock.state_dict(),
-            "generator": self._generator.get_state(),
+            "generator": self.generator.get_state(),
         }
 
     @final
     def _load_counts(self, state: State) -> None:
-        """To be called last: making networks draws random numbers."""
+        """Restore what `_counts` returned; call this last, because making networks draws random numbers."""
         self.iteration, self.real_samples = int(state["iteration"]), int(state["real_samples"])
         self.learning_TC, self.learning_TV = float(state["learning_TC"]), int(state["learning_TV"])
         self.clock.load_state_dict(state["clock"])
-        self._generator.set_state(state["generator"])
+        self.generator.set_state(state["generator"])
 
-    def _trial_report(self, traces: Traces, foresight: Foresight, broken: int) -> TrialReport:
+    def _trial_report(self, traces: Traces, foresight: Foresight, *, broken: int) -> TrialReport:
         return TrialReport(
             iteration=self.iteration,
             real_samples=self.real_samples,
@@ -152,9 +220,5 @@ class AnyAgent(ABC):
 
 
 def schema_of(task: Task) -> Schema:
-    """The columns of a data set of the task."""
+    """Return the columns of a data set of the task."""
     return Schema(tuple(q.name for q in task.states), tuple(q.name for q in task.actions), task.constraints)
-
-
-def _ignore(_: Event) -> None:
-    """Nobody wants to know."""

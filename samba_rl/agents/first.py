@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Literal
 
 import torch
@@ -12,21 +13,36 @@ from samba_rl.improve.policies import OpenLoopPolicy, UniformPolicy
 from samba_rl.tasks.task import Task
 from samba_rl.types import Policy
 
-FirstTrials = Literal["uniform", "held", "sobol"]
+
+@dataclass(frozen=True)
+class FirstSettings:
+    """The first real trials, before there is a model."""
+
+    samples: int = 150
+    """Real steps of the first trials, rounded up to whole episodes."""
+    how: Literal["uniform", "held", "sobol"] = "held"
+    """How actions are drawn. uniform: afresh at every step. held: kept for `hold` steps, which leads farther from the
+    start. sobol: sequences of held actions, spread evenly over the action range."""
+    hold: int = 5
+    """Steps for which a drawn action is held."""
+    data: str = ""
+    """CSV or Parquet file of real transitions measured earlier; they do not count as samples."""
+
+    def __post_init__(self) -> None:
+        if self.samples < 0:
+            raise UserError(f"first.samples = {self.samples}; it must be at least 0")
 
 
-def first_policy(task: Task, how: FirstTrials, episodes: int, hold: int, generator: Generator) -> Policy:
-    """The policy of the first real trials, of which there are `episodes`.
-
-    uniform draws every action afresh; held keeps one for up to `hold` steps, which leads farther from the start; sobol
-    spreads whole sequences of held actions evenly over all that there are.
-    """
-    if how == "uniform":
-        return UniformPolicy(tuple(a.low for a in task.actions), tuple(a.high for a in task.actions))
+def first_policy(task: Task, settings: FirstSettings, episodes: int, generator: Generator) -> Policy:
+    """Return the policy of the first real trials, of which there are `episodes`."""
+    low, high = task.action_bounds()
+    if settings.how == "uniform":
+        return UniformPolicy(tuple(low.tolist()), tuple(high.tolist()))
+    hold = settings.hold
     if hold < 1:
-        raise UserError(f"actions are held for {hold} steps; at least 1 is needed")
+        raise UserError(f"first.hold = {hold}; actions are held for at least 1 step")
     count, blocks = len(task.actions), -(-task.horizon // hold)
-    if how == "held":
+    if settings.how == "held":
         unit = torch.rand(episodes, blocks + 1, count, generator=generator, dtype=torch.float64)
         offset = torch.randint(hold, (episodes, 1), generator=generator)
     else:
@@ -36,6 +52,4 @@ def first_policy(task: Task, how: FirstTrials, episodes: int, hold: int, generat
         offset = torch.zeros(episodes, 1, dtype=torch.int64)
     block = (torch.arange(task.horizon) + offset) // hold
     held = unit.gather(1, block[..., None].expand(-1, -1, count))
-    low = torch.tensor([a.low for a in task.actions], dtype=torch.float64)
-    high = torch.tensor([a.high for a in task.actions], dtype=torch.float64)
     return OpenLoopPolicy(low + (high - low) * held)

@@ -1,1 +1,1 @@
-"""The paper's tables: a grid of learners, systems and seeds, its cells run side by side, and what they come to."""
+"""Benchmark: a grid of learners, systems and seeds, run in parallel, and the paper's tables of its results."""

@@ -1,4 +1,4 @@
-"""What the policies of a learner with a model realise of their constraint, while the learner only knows the model."""
+"""Audit of learners with a model, which know only the model's prediction of their constraint, on the real system."""
 
 from __future__ import annotations
 
@@ -6,36 +6,38 @@ import json
 from pathlib import Path
 from typing import final
 
+from samba_rl.agents.settings import Settings
 from samba_rl.data.files import replacing
 from samba_rl.errors import UserError
-from samba_rl.learners import Settings
-from samba_rl.runs.checks import constraints_of
+from samba_rl.learners import Learner
 from samba_rl.runs.evaluation import Evaluation, evaluate
 from samba_rl.tasks.task import Task
 from samba_rl.types import Policy
 
 FILE = "audit.json"
-"""In a cell's folder: the first constraint on the real system, by the trial that the policy followed."""
+"""File in a cell's folder with the measured value of the first constraint by trial."""
 STEPS = 5_000
-"""Real steps in which each policy is measured at most; none of them is learned from."""
+"""Largest number of real steps with each policy; none of them is used for learning."""
 
 
 @final
 class Audit:
     """Measures the first constraint of each policy on the real system, before the policy makes its trial.
 
-    What was measured is kept in the cell's folder, so that a cell that was interrupted has all of it.
+    The values are kept in the cell's folder, so that an interrupted cell loses none of them.
     """
 
-    def __init__(self, task: Task, settings: Settings, folder: Path, steps: int, workers: int | None) -> None:
-        """`steps` at most are made with a policy."""
+    def __init__(
+        self, task: Task, learner: Learner, settings: Settings, folder: Path, steps: int, workers: int | None
+    ) -> None:
+        """Read the values that the folder already holds; `steps` limits the real steps with each policy."""
         self._task, self._path, self._workers = task, folder / FILE, workers
         self._steps = min(steps, STEPS)
-        self._constraints = constraints_of(task, settings) if settings.traces == "model" else ()
+        self._constraints = settings.constraints(learner, task.constraints) if learner.source.imagines else ()
         self.realised = read_audit(folder)
 
     def __call__(self, iteration: int, policy: Policy) -> None:
-        """Measure the policy that follows a trial."""
+        """Measure the policy that was learned from trial `iteration`, unless that has been done."""
         if self._constraints and iteration not in self.realised:
             constraints, workers = self._constraints, self._workers
             self.add(
@@ -43,15 +45,15 @@ class Audit:
             )
 
     def add(self, iteration: int, evaluation: Evaluation) -> None:
-        """Take down what an evaluation of the policy that follows a trial has found."""
+        """Record the first constraint of an evaluation of the policy that was learned from trial `iteration`."""
         if self._constraints:
-            self.realised[iteration] = evaluation.constraints[0][1]
+            self.realised[iteration] = evaluation.constraints[0].value
             with replacing(self._path) as file:
                 file.write(json.dumps(self.realised).encode())
 
 
 def read_audit(folder: Path) -> dict[int, float]:
-    """The first constraint on the real system, by trial, as far as it was measured."""
+    """Return the measured values of the first constraint by trial; empty if the folder has no audit."""
     path = folder / FILE
     if not path.exists():
         return {}
@@ -60,5 +62,5 @@ def read_audit(folder: Path) -> dict[int, float]:
         return {int(iteration): float(realised) for iteration, realised in kept.items()}
     except (OSError, ValueError, TypeError, AttributeError) as error:
         raise UserError(
-            f"{path} is damaged ({error}); remove it: the tail's figure then leaves out what it held"
+            f"{path} is damaged ({error}); remove it, and the values it held are missing from the tail figure"
         ) from error

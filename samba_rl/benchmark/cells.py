@@ -1,4 +1,4 @@
-"""A cell of the grid: one learner on one system with one seed; and what came of it, as one small file."""
+"""A cell of the grid, which is one learner on one system with one seed, and its result, which is one small file."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from samba_rl.agents.settings import PolicyGradientSettings, Settings
 from samba_rl.benchmark.audit import Audit
 from samba_rl.data.files import disk_error, replacing
 from samba_rl.data.plain import from_plain, to_plain
 from samba_rl.errors import UserError
 from samba_rl.events import Event, ImprovementReport, TrialReport
-from samba_rl.learners import Settings, make_settings
+from samba_rl.learners import find_learner
+from samba_rl.presets import make_settings
 from samba_rl.runs.evaluation import Evaluation
 from samba_rl.tasks import make_task
 
@@ -21,91 +23,115 @@ if TYPE_CHECKING:
     from samba_rl.runs import Run
 
 FORMAT = 1
+"""Version of the format of result files."""
 CURVE = 100
-"""Points of a learning curve at most."""
+"""Approximate number of points of a learning curve; longer runs are thinned."""
 
 
 @dataclass(frozen=True)
 class Cell:
-    """What is run."""
+    """One learner on one system with one seed."""
 
     task: str
+    """Name of the system."""
     learner: str
+    """Name of the learner."""
     seed: int
+    """Seed of the run."""
     preset: str = "default"
+    """Name of the settings' preset."""
     limit: float | None = None
-    """ξ of a trajectory; None: the preset's."""
+    """Limit ξ on the safety cost of a trajectory; None: the preset's."""
     budget_scale: float = 1.0
     """Share of the preset's real samples that is spent."""
 
     @property
     def name(self) -> str:
-        """Of its file and folder."""
+        """Return the name of the cell's file and folder."""
         limit = "" if self.limit is None else f"-xi{self.limit:g}"
         scale = "" if self.budget_scale == 1 else f"-budget{self.budget_scale:g}"
         return f"{self.task}-{self.learner}-{self.preset}{limit}{scale}-{self.seed}"
 
     def settings(self) -> Settings:
-        """What the cell stands for."""
+        """Return the preset's settings with the cell's limit and budget."""
         settings = make_settings(self.task, self.learner, self.preset)
         horizon = make_task(self.task).horizon
-        if self.limit is not None and settings.constraint.kind != "none":
+        if self.limit is not None and find_learner(self.learner).constraint is not None:
+            assert isinstance(settings, PolicyGradientSettings)
             settings = replace(settings, constraint=replace(settings.constraint, limit=self.limit, per="trajectory"))
         if self.budget_scale == 1:
             return settings
         if not self.budget_scale > 0:
             raise UserError(f"budget_scale = {self.budget_scale}; it must be positive")
         samples = max(round(self.budget_scale * settings.real_samples), 2 * horizon)
-        # The first trials shrink with the rest where they would take all of it.
+        # The random first trials shrink too, so that they leave at least half of a small budget for learning.
         first = min(settings.first.samples, max(samples // 2 // horizon, 1) * horizon)
         return replace(settings, real_samples=samples, first=replace(settings.first, samples=first))
 
 
 @dataclass(frozen=True)
 class Point:
-    """Of a learning curve: a real trial."""
+    """One point of a learning curve, which is one real trial."""
 
     real_samples: int
+    """Real steps so far."""
     return_mean: float
+    """Mean return of the trial's episodes."""
     safety_cost: float
-    """Of an episode of the trial, on average."""
+    """Mean safety cost of the trial's episodes."""
     learning_TC: float
+    """Total safety cost so far."""
     learning_TV: int
-    """Steps so far in the unsafe region."""
+    """Number of steps inside the unsafe region so far."""
     predicted_return: float
+    """Return that the model predicted for the trial; NaN: there was no prediction."""
     predicted_safety: float
+    """Safety cost that the model predicted for the trial; NaN: there was no prediction."""
 
 
 @dataclass(frozen=True)
 class Tail:
-    """The first constraint after a trial: what the model promised of the improved policy, and what that realised."""
+    """The first constraint after a trial, predicted by the model and measured on the real system."""
 
     iteration: int
+    """Number of the trial."""
     predicted: float
+    """Value on the model at the end of the improvement."""
     target: float
+    """Value that the learner aimed at."""
     realised: float
-    """On the real system, in an audit apart from learning: a trial has too few episodes for a quantile."""
+    """Value on the real system, from an audit outside learning, because a trial has too few episodes for a quantile."""
 
 
 @dataclass(frozen=True)
 class CellResult:
-    """What came of a cell."""
+    """The result of a finished cell."""
 
     cell: Cell
     real_samples: int
+    """Number of real steps used for learning."""
     learning_TC: float
+    """Total safety cost during learning."""
     learning_TV: int
+    """Number of steps inside the unsafe region during learning."""
     seconds: float
+    """Duration of the run."""
     device: str
+    """Device on which models and policies were computed."""
     with_noise: Evaluation
+    """Evaluation of the final policy with the noise of its actions."""
     without_noise: Evaluation
+    """Evaluation of the final policy without noise."""
     curve: tuple[Point, ...] = ()
+    """Learning curve."""
     tail: tuple[Tail, ...] = ()
+    """First constraint after each trial; empty for learners without a model or a constraint."""
     versions: tuple[tuple[str, str], ...] = ()
+    """Names and versions of the packages."""
 
 
 def curve_of(events: Sequence[Event]) -> tuple[Point, ...]:
-    """At most `CURVE` of a run's trials, the first and the last among them."""
+    """Return about `CURVE` of a run's trials, including the first and the last."""
     trials = [event for event in events if isinstance(event, TrialReport)]
     if not trials:
         return ()
@@ -121,7 +147,7 @@ def curve_of(events: Sequence[Event]) -> tuple[Point, ...]:
 
 
 def tail_of(events: Sequence[Event], realised: Mapping[int, float]) -> tuple[Tail, ...]:
-    """The first constraint on the model at the end of each improvement, beside what an audit found it to be."""
+    """Return the first constraint at the end of each improvement for which an audit has `realised` values, by trial."""
     ends = {e.iteration: e for e in events if isinstance(e, ImprovementReport) and e.values}
     return tuple(
         Tail(i, end.values[0], end.targets[0], realised[i]) for i, end in sorted(ends.items()) if i in realised
@@ -137,12 +163,12 @@ def run_cell(
     log: Callable[[Event], None] | None = None,
     workers: int | None = None,
 ) -> CellResult:
-    """Run a cell in its folder, or go on with it there, and evaluate what it ends with."""
+    """Run a cell in its folder, or resume it there, and evaluate its final policy in `steps` real steps."""
     from samba_rl.runs import resume, train
     from samba_rl.runs.folder import CONFIG
 
     settings = cell.settings()
-    audit = Audit(make_task(cell.task), settings, folder, steps, workers)
+    audit = Audit(make_task(cell.task), find_learner(cell.learner), settings, folder, steps, workers)
     if (folder / CONFIG).exists():
         run = resume(folder, log=log, workers=workers, watch=audit)
     else:
@@ -166,7 +192,7 @@ def run_cell(
 def result_of(
     run: Run, cell: Cell, with_noise: Evaluation, without_noise: Evaluation, realised: Mapping[int, float]
 ) -> CellResult:
-    """What came of a run that is a cell; `realised` is what an audit found of its constraint, by trial."""
+    """Return the result of a cell from its run, its evaluations and the audited values of its constraint by trial."""
     events: list[Event] = [*run.trials, *run.improvements]
     return CellResult(
         cell=cell,
@@ -187,7 +213,7 @@ def result_of(
 
 
 def write_result(folder: Path, result: CellResult) -> Path:
-    """Write a finished cell, whole or not at all."""
+    """Write the result of a cell, completely or not at all, and return the path."""
     path = folder / f"{result.cell.name}.json"
     text = json.dumps({"format": FORMAT, **to_plain(result)}, ensure_ascii=False) + "\n"
     try:
@@ -200,22 +226,22 @@ def write_result(folder: Path, result: CellResult) -> Path:
 
 
 def read_result(path: Path) -> CellResult:
-    """A finished cell."""
+    """Read the result of a cell."""
     try:
         value: Any = json.loads(path.read_text(encoding="utf-8"))
         if not isinstance(value, dict):
             raise UserError(f"it holds a {type(value).__name__}, not an object")
         form = value.pop("format", None)
         if form != FORMAT:
-            raise UserError(f"it has the format {form}; this samba_rl reads {FORMAT}")
+            raise UserError(f"its format is {form}; this version of samba_rl reads format {FORMAT}")
         result: CellResult = from_plain(CellResult, value, "the cell")
     except (OSError, ValueError, RecursionError) as error:
-        raise UserError(f"{path} is damaged ({error}); remove it, and the cell is run again") from error
+        raise UserError(f"{path} is damaged ({error}); remove it, and the cell will be run again") from error
     return result
 
 
 def read_results(folder: Path) -> list[CellResult]:
-    """Every finished cell of a folder, by name."""
+    """Read all results of a folder, ordered by name."""
     if not folder.is_dir():
-        raise UserError(f"{folder} is no folder of results; give the one that `samba-rl benchmark` wrote")
+        raise UserError(f"{folder} is not a folder; give the results folder that `samba-rl benchmark` wrote")
     return [read_result(path) for path in sorted(folder.glob("*.json"))]

@@ -1,4 +1,4 @@
-"""Runs and finished cells, wherever they lie, as results that can stand in one table."""
+"""Collects runs and benchmark results from folders, as results that can be put into the same tables."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from samba_rl.agents.settings import Settings
 from samba_rl.benchmark.audit import read_audit
 from samba_rl.benchmark.cells import Cell, CellResult, read_result, result_of
 from samba_rl.data.plain import from_plain, to_plain
 from samba_rl.errors import UserError
-from samba_rl.learners import make_settings
+from samba_rl.learners import Learner, find_learner
+from samba_rl.presets import make_settings
 from samba_rl.runs.evaluation import Evaluation
 
 if TYPE_CHECKING:
@@ -22,23 +24,25 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Found:
-    """A run or a finished cell, and what came of it."""
+    """A run or a benchmark result that was found, with its result if it has one."""
 
     name: str
-    """Of its folder, or of the cell."""
+    """Name of the run's folder, or of the cell."""
     state: Literal["running", "finished", "interrupted", "damaged"]
     task: str
     learner: str
     seed: int | None
     preset: str
     problem: str = ""
-    """Why there is no result, or no run."""
+    """Reason why there is no result, or no run."""
     result: CellResult | None = None
+    """Result of the run; None: it is not finished."""
     run: Run | None = None
+    """The run itself; None: only its result is available."""
     settings: Mapping[str, Any] | None = None
-    """By dotted name."""
+    """Settings by dotted name."""
     changed: tuple[str, ...] = ()
-    """Names of the settings that are not the preset's."""
+    """Names of the settings that differ from the preset's."""
 
 
 def collect(
@@ -49,14 +53,14 @@ def collect(
     workers: int | None = None,
     tell: Callable[[str], None] = lambda _: None,
 ) -> list[Found]:
-    """All runs and finished cells in some folders; what was not evaluated yet is.
+    """Return all runs and benchmark results in some folders, and evaluate runs that have no evaluation yet.
 
     Args:
-        places: Folders of runs, folders that hold some at any depth, folders of a benchmark's results, or their files.
-        task: The system of runs on a system of one's own.
-        steps: Real steps of an evaluation where there is none.
-        workers: Processes for systems that a simulator runs.
-        tell: Is called with what is being done.
+        places: Run folders, folders that contain runs at any depth, folders of benchmark results, or result files.
+        task: The system of runs on a user's own system.
+        steps: Real steps of the evaluation of a run that has none.
+        workers: Number of processes for simulated systems.
+        tell: Called with a description of each step of the work.
     """
     from samba_rl.runs.listing import find_runs
 
@@ -79,18 +83,18 @@ def collect(
     if not found:
         where = ", ".join(map(str, places))
         raise UserError(
-            f"there is neither a run nor a result in {where}; give the folder that `samba-rl train` or "
+            f"{where}: no run and no benchmark result found; give a folder that `samba-rl train` or "
             "`samba-rl benchmark` wrote"
         )
     return found
 
 
 def _is_cell(path: Path) -> bool:
-    """Whether a file is, or was, a result; others may lie beside it."""
+    """Return whether a JSON file is a benchmark result, damaged or not; other files may be in the same folder."""
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
-        return True  # reading it says what is wrong
+        return True  # reading it as a result will report the damage
     return isinstance(value, dict) and "cell" in value
 
 
@@ -110,7 +114,7 @@ def _run(
     one = Found(folder.name, seen.state, seen.task, seen.learner, seen.seed, seen.preset, seen.problem)
     if seen.state != "finished":
         way = f"samba-rl resume {folder}" if seen.state == "interrupted" else ""
-        return replace(one, problem="; ".join(filter(None, (seen.problem, way and f"go on with it: {way}"))))
+        return replace(one, problem="; ".join(filter(None, (seen.problem, way and f"resume it with: {way}"))))
     try:
         run = load_run(folder, task if task is not None and task.name == seen.task else None)
     except UserError as error:
@@ -126,12 +130,12 @@ def _run(
             tell(f"Evaluating {folder.name}: {steps:,} steps")
             with_noise, without = run.evaluate_both(steps, workers)
         known = result_of(run, cell, with_noise, without, read_audit(folder))
-    settings, changed = dict(flat(to_plain(run.settings))), tuple(name for name, _ in changes(run))
+    settings, changed = _named(run.row, run.settings), tuple(name for name, _ in changes(run))
     return replace(one, result=known, run=run, settings=settings, changed=changed)
 
 
 def _is_of(result: CellResult, run: Run) -> bool:
-    """Whether a result is of this very run: another machine, or another system of that name, gives other numbers."""
+    """Return whether a result is that of this run; the same cell on another machine has other numbers."""
     ours = (run.summary["real_samples"], run.summary["learning_TC"], run.summary["learning_TV"])
     return ours == (result.real_samples, result.learning_TC, result.learning_TV)
 
@@ -139,53 +143,60 @@ def _is_of(result: CellResult, run: Run) -> bool:
 def _cell(result: CellResult) -> Found:
     cell = result.cell
     try:
-        settings = dict(flat(to_plain(cell.settings())))
-        usual = dict(flat(to_plain(make_settings(cell.task, cell.learner, cell.preset))))
-    except UserError:  # of a system or a learner that is not known here
+        row = find_learner(cell.learner)
+        settings = _named(row, cell.settings())
+        usual = _named(row, make_settings(cell.task, row, cell.preset))
+    except UserError:  # the system or the learner is not known here
         settings, usual = {}, {}
     changed = tuple(name for name, value in settings.items() if usual[name] != value)
-    problem = "its run is not here, only its result"
+    problem = "the run's folder is not available, only its result"
     return Found(
         cell.name, "finished", cell.task, cell.learner, cell.seed, cell.preset, problem, result, None, settings, changed
     )
 
 
-# Which cell a run is --------------------------------------------------------------------------------------------------
+# The cell of a run ----------------------------------------------------------------------------------------------------
 
 
 def cell_of(run: Run) -> Cell:
-    """The cell that a run stands for.
+    """Return the cell that a run belongs to.
 
-    Other settings than a preset, a limit and a budget can give make another preset of it, so that nothing is averaged
-    that does not belong together.
+    If other settings than the limit and the budget differ from the preset, the cell's preset names them, so that runs
+    with different settings are never averaged.
     """
     cell = Cell(run.task.name, run.learner, run.seed, run.preset)
-    limit, per = run.settings.constraint.limit, run.settings.constraint.per
-    whole = limit * (run.task.horizon if per == "step" else 1)
+    whole = [one.limit * (run.task.horizon if one.per_step else 1) for one in run.constraints[:1]]
     try:
         usual = make_settings(run.task.name, run.learner, run.preset)
         for scale in (1.0, run.settings.real_samples / usual.real_samples):
-            for xi in (None, whole):
+            for xi in (None, *whole):
                 named = replace(cell, limit=xi, budget_scale=scale)
-                if named.settings() == run.settings:
+                if named.settings() == run.settings and find_learner(run.learner) == run.row:
                     return named
-    except UserError:  # a system or a learner of the user's own
+    except UserError:  # a user's own system or learner
         pass
     words = ", ".join(f"{name} {value}" for name, value in changes(run))
     return replace(cell, preset=f"{run.preset} with {words}") if words else cell
 
 
 def changes(run: Run) -> list[tuple[str, Any]]:
-    """The settings that are not those of the run's learner and preset."""
+    """Return the names and values of the settings that differ from those of the run's learner and preset."""
     try:
-        usual = dict(flat(to_plain(make_settings(run.task.name, run.learner, run.preset))))
-    except UserError:  # a learner of the user's own
+        usual = _named(find_learner(run.learner), make_settings(run.task.name, run.learner, run.preset))
+    except UserError:  # a user's own learner
         return []
-    return [(name, value) for name, value in flat(to_plain(run.settings)) if usual.get(name) != value]
+    return [(name, value) for name, value in _named(run.row, run.settings).items() if usual.get(name) != value]
+
+
+def _named(row: Learner, settings: Settings) -> dict[str, Any]:
+    """Return the learner's choices and its settings, by the names of their flags."""
+    words = row.to_words()
+    choices = {"zeta": words["zeta"], "rule": words["update"], "constraint.kind": words["constraint"]}
+    return {**choices, **dict(flat(to_plain(settings)))}
 
 
 def flat(values: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
-    """Nested settings by dotted name."""
+    """Yield the names and values of nested settings, with dotted names."""
     for name, value in values.items():
         if isinstance(value, Mapping):
             yield from flat(value, f"{above}{name}.")

@@ -1,4 +1,4 @@
-"""The grid: which cells there are, and running those that are not finished, side by side, whatever becomes of each."""
+"""The grid: its cells, and the loop that runs the unfinished ones in parallel and survives the failure of any."""
 
 from __future__ import annotations
 
@@ -10,26 +10,34 @@ from typing import Literal, NamedTuple, Protocol, final
 
 from samba_rl.benchmark.cells import Cell, CellResult, read_result, write_result
 from samba_rl.errors import UserError, did_you_mean
-from samba_rl.learners import LEARNERS, find_learner, make_settings
+from samba_rl.learners import LEARNERS, find_learner
+from samba_rl.presets import make_settings
 from samba_rl.tasks import TASKS
 
 ATTEMPTS = 2
-"""A cell that fails is tried once more."""
+"""Number of times that a failing cell is tried."""
 FIRST_SEED = 100
+"""First seed of a grid."""
 
 
 @dataclass(frozen=True)
 class Grid:
-    """Learners on systems with seeds."""
+    """Every combination of some learners, systems and seeds."""
 
     learners: tuple[str, ...] = tuple(LEARNERS)
+    """Names of the learners."""
     tasks: tuple[str, ...] = tuple(TASKS)
+    """Names of the systems."""
     seeds: int = 3
+    """Number of seeds."""
     first_seed: int = FIRST_SEED
+    """First seed; the others follow it."""
     preset: str = "default"
+    """Name of the settings' preset."""
     limits: tuple[float, ...] = ()
-    """ξ of a trajectory; a learner with a limit runs once for each. None: the preset's own."""
+    """Limits ξ on the safety cost of a trajectory; a learner with a limit runs once for each. Empty: the preset's."""
     budget_scale: float = 1.0
+    """Share of the preset's real samples that is spent."""
 
     def __post_init__(self) -> None:
         if self.seeds < 1:
@@ -44,26 +52,26 @@ class Grid:
         make_settings("", preset=self.preset)
 
     def cells(self) -> list[Cell]:
-        """All of them, seed by seed, so that every row has its first seed early."""
+        """Return all cells, seed by seed, so that every learner and system has its first seed early."""
         limits: tuple[float | None, ...] = self.limits or (None,)
         return [
             Cell(task, learner, seed, self.preset, limit, self.budget_scale)
             for seed in range(self.first_seed, self.first_seed + self.seeds)
             for task in self.tasks
             for learner in self.learners
-            for limit in (limits if LEARNERS[learner].constraint != "none" else (None,))
+            for limit in (limits if find_learner(learner).constraint is not None else (None,))
         ]
 
 
-# What backends tell ---------------------------------------------------------------------------------------------------
+# Messages of backends -------------------------------------------------------------------------------------------------
 
 
 class Progressed(NamedTuple):
-    """A cell has come so far."""
+    """A cell has made progress."""
 
     cell: Cell
     share: float
-    """Of its real samples."""
+    """Share of its real samples that has been used."""
 
 
 class Finished(NamedTuple):
@@ -74,33 +82,34 @@ class Finished(NamedTuple):
 
 
 class Failed(NamedTuple):
-    """A cell came to nothing: it raised, or its process was killed."""
+    """A cell failed: it raised an error, or its process was killed."""
 
     cell: Cell
     why: str
+    """Reason, for the user."""
 
 
 Message = Progressed | Finished | Failed
 
 
 class Backend(Protocol):
-    """Where cells run."""
+    """A place where cells run."""
 
     @property
     def slots(self) -> int:
-        """How many cells run at a time."""
+        """Return how many cells run at a time."""
         ...
 
     def start(self, cell: Cell) -> None:
-        """Begin with a cell, or go on with it."""
+        """Start a cell, or resume it."""
         ...
 
     def poll(self, timeout: float) -> list[Message]:
-        """What has happened; waits at most `timeout` seconds for something."""
+        """Return the messages that have arrived; wait at most `timeout` seconds for one."""
         ...
 
     def stop(self) -> None:
-        """End everything that runs."""
+        """End all cells that still run."""
         ...
 
 
@@ -111,26 +120,30 @@ Status = Literal["waiting", "running", "finished", "failed"]
 
 @dataclass
 class State:
-    """How a cell stands."""
+    """The state of a cell in a grid."""
 
     cell: Cell
     status: Status = "waiting"
     share: float = 0.0
+    """Share of its real samples that has been used."""
     attempts: int = 0
+    """Number of times that it has been started."""
     began: float = 0.0
+    """Time of its last start on the grid's clock [s]."""
     seconds: float = 0.0
-    """That it took, once it is finished."""
+    """Duration, once it is finished."""
     kept: bool = False
-    """It was finished before."""
+    """Whether its result was there before this run of the grid."""
     why: str = ""
+    """Reason of its last failure."""
 
 
 @final
 class GridRun:
-    """Runs the cells that are not finished; `states` says how each stands at any time."""
+    """Runs the unfinished cells of a grid; `states` holds the current state of each cell."""
 
     def __init__(self, cells: Sequence[Cell], results: Path, clock: Callable[[], float] = time.monotonic) -> None:
-        """Finished cells are one file each in `results`; those that are there already are not run again."""
+        """Read which cells the folder `results` already has a file of; these are not run again."""
         self.states = {cell: State(cell) for cell in cells}
         self._results, self._clock = results, clock
         self._slots = 1
@@ -139,11 +152,14 @@ class GridRun:
             if path.exists():
                 kept = read_result(path)
                 if kept.cell != cell:
-                    raise UserError(f"{path} holds another cell, {kept.cell.name}; remove it")
+                    raise UserError(f"{path} holds the result of another cell, {kept.cell.name}; remove it")
                 state.status, state.share, state.seconds, state.kept = "finished", 1.0, kept.seconds, True
 
     def run(self, backend: Backend, tell: Callable[[GridRun], None] = lambda _: None) -> list[State]:
-        """Run to the end and give the cells that failed; one of them never stops the others."""
+        """Run all cells and return those that failed; a failing cell does not stop the others.
+
+        `tell` is called after each round of messages.
+        """
         self._slots = backend.slots
         try:
             while self._left():
@@ -176,10 +192,10 @@ class GridRun:
         return [state for state in self.states.values() if state.status in ("waiting", "running")]
 
     def seconds_left(self) -> float | None:
-        """Until the last cell is finished, as far as can be told (None: not at all yet).
+        """Estimate the seconds until the last cell is finished; None: nothing is known yet.
 
-        A cell takes as long as those of the same learner and system did, or as long as it seems to take itself, or as
-        long as others on average.
+        The duration of a cell is extrapolated from its own progress if it has any, else it is the mean duration of the
+        cells with the same learner and system, else the mean duration of all cells.
         """
         whole: dict[Cell, float] = {}
         for cell, state in self.states.items():

@@ -1,4 +1,4 @@
-"""A figure over several seeds: the interquartile mean, and how far to trust it."""
+"""Statistics over seeds: the interquartile mean and its bootstrap interval, as in rliable."""
 
 from __future__ import annotations
 
@@ -9,60 +9,65 @@ import numpy as np
 from numpy.typing import NDArray
 
 RESAMPLES = 2000
+"""Number of bootstrap draws."""
 COVERAGE = 0.95
+"""Coverage of the bootstrap intervals."""
 
 
 class Summary(NamedTuple):
-    """A figure, its bootstrap interval, and the number of values behind it."""
+    """An interquartile mean, or a ratio of two, with its bootstrap interval."""
 
     value: float
     low: float
+    """Lower end of the bootstrap interval."""
     high: float
+    """Upper end of the bootstrap interval."""
     size: int
+    """Number of values behind it."""
 
 
 def interquartile_weights(count: int) -> NDArray[np.float64]:
-    """What the smallest, the next, ... of `count` values weigh in the interquartile mean; they add up to one. [count]
+    """Return the weights [count] of `count` sorted values in their interquartile mean; they sum to one.
 
-    Each value is a mass of 1 / count; a quarter of the whole is cut off at either end, through a value if need be.
-    So three values weigh 1/6, 2/3, 1/6, four weigh 0, 1/2, 1/2, 0, and one or two are simply averaged. Cutting whole
-    values instead would keep all of three and lose half of four.
+    Each value has a mass of 1 / count, and a quarter of the total mass is cut off at either end, through a value if
+    necessary. Three values therefore weigh 1/6, 2/3, 1/6; four weigh 0, 1/2, 1/2, 0; one or two are averaged. Cutting
+    off whole values instead would keep all of three values and drop half of four.
     """
-    # In quarters of a value, where all is whole: value i covers 4 i .. 4 i + 4 of 4 n, and n .. 3 n stays.
+    # In quarters of a value, which are whole numbers: value i covers 4 i .. 4 i + 4 of 4 n, and n .. 3 n is kept.
     edges = np.clip(4 * np.arange(count + 1), count, 3 * count)
     weights: NDArray[np.float64] = np.diff(edges) / (2 * count)
     return weights
 
 
 def _interquartile_means(samples: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Of each row. [..., n] -> [...]"""
+    """Return the interquartile means [...] of samples [..., n] over their last dimension."""
     weights = interquartile_weights(samples.shape[-1])
     inside = weights > 0
-    # Only what weighs anything: an infinite value that is cut off must not count as 0 · ∞.
+    # Leave out values without weight: an infinite value that is cut off must not contribute 0 · ∞.
     kept = np.sort(samples, axis=-1)[..., inside]
-    # NaN sorts last and would be cut off with the largest: a diverged seed must not vanish.
+    # NaN sorts last and would be cut off with the largest values, but a diverged seed must stay visible.
     with np.errstate(invalid="ignore"):  # ∞ - ∞
         mean = np.where(np.isnan(samples).any(-1), np.nan, kept @ weights[inside])
-    # Rounding must not carry the mean of equal values away from them.
+    # Rounding must not move the mean of equal values away from them.
     clipped: NDArray[np.float64] = np.clip(mean, kept[..., 0], kept[..., -1])
     return clipped
 
 
 def interquartile_mean(values: Sequence[float]) -> float:
-    """The mean of the middle half of the values; NaN if one of them is."""
+    """Return the mean of the middle half of the values; NaN if any of them is NaN."""
     if not len(values):
-        raise ValueError("the interquartile mean of no values")
+        raise ValueError("the interquartile mean of no values is undefined")
     return float(_interquartile_means(np.asarray(values, dtype=np.float64)))
 
 
 def bootstrap(strata: Sequence[Sequence[float]], *, resamples: int = RESAMPLES, seed: int = 0) -> NDArray[np.float64]:
-    """Interquartile means of all values together, each stratum drawn anew with replacement. [resamples]
+    """Return bootstrap draws [resamples] of the interquartile mean of all values, resampling within each stratum.
 
-    A stratum is what keeps its size in each draw: the seeds of one system where several systems are put together, so
-    that no draw holds one system twice and leaves out another.
+    A stratum keeps its size in each draw. If the values of several systems are pooled, the seeds of each system form a
+    stratum, so that no draw contains one system twice and another not at all.
     """
     if not strata or not all(len(stratum) for stratum in strata):
-        raise ValueError("a bootstrap without values, or with an empty stratum")
+        raise ValueError("a bootstrap without values, or with an empty stratum, is undefined")
     generator = np.random.default_rng(seed)
     drawn = [
         np.asarray(stratum, dtype=np.float64)[generator.integers(len(stratum), size=(resamples, len(stratum)))]
@@ -72,7 +77,7 @@ def bootstrap(strata: Sequence[Sequence[float]], *, resamples: int = RESAMPLES, 
 
 
 def _between(samples: NDArray[np.float64], coverage: float) -> tuple[float, float]:
-    """The middle share of the samples. Its ends are samples: so few seeds have few means, and none lies in between."""
+    """Return the interval of the middle share of samples [N]; its ends are samples, not interpolations of them."""
     if np.isnan(samples).any():
         return float("nan"), float("nan")
     low, high = np.quantile(samples, [(1 - coverage) / 2, (1 + coverage) / 2], method="inverted_cdf").tolist()
@@ -82,9 +87,9 @@ def _between(samples: NDArray[np.float64], coverage: float) -> tuple[float, floa
 def summarise(
     strata: Sequence[Sequence[float]], *, coverage: float = COVERAGE, resamples: int = RESAMPLES, seed: int = 0
 ) -> Summary:
-    """The interquartile mean of all values and its stratified bootstrap interval; the same for the same seed.
+    """Return the interquartile mean of all values with its stratified bootstrap interval, which `seed` determines.
 
-    The seeds of one learner on one system are one stratum: `summarise([values])`.
+    The seeds of one learner on one system are a single stratum: `summarise([values])`.
     """
     low, high = _between(bootstrap(strata, resamples=resamples, seed=seed), coverage)
     pooled = [value for stratum in strata for value in stratum]
@@ -99,11 +104,11 @@ def summarise_ratio(
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> Summary:
-    """The interquartile mean of `above` over that of `below`, each drawn anew on its own for the interval.
+    """Return the interquartile mean of `above` divided by that of `below`, resampled independently for the interval.
 
-    Infinite where only the latter is zero and NaN where both are. The size is the smaller of the two.
+    The ratio is infinite if only the divisor is zero, and NaN if both are. The size is the smaller of the two.
     """
-    # Two streams: with one, equally many seeds would be drawn alike on both sides.
+    # Two random streams: with one, two sides of the same size would be resampled in the same way.
     draws = [bootstrap([values], resamples=resamples, seed=2 * seed + i) for i, values in enumerate((above, below))]
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         value = float(np.divide(interquartile_mean(above), interquartile_mean(below)))

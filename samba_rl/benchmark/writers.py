@@ -1,4 +1,4 @@
-"""A table between the results and the page, and its writers: Markdown, CSV, LaTeX and HTML."""
+"""Tables as data, and their writers: Markdown, CSV, LaTeX and HTML."""
 
 from __future__ import annotations
 
@@ -17,55 +17,64 @@ DASH = "–"
 
 Value = float | bool | None
 
-# The table between the results and the writers -----------------------------------------------------------------------
+# Tables as data -------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Column:
-    """What a column of figures holds."""
+    """The heading of a column, and the kind of its entries."""
 
     name: str
     kind: Literal["count", "number", "verdict"] = "number"
-    """count: ours alone. verdict: a number of ours and whether it keeps to the limit; of the paper, the latter."""
+    """count: a number of ours. number: our number and the paper's. verdict: our number with whether it keeps the limit,
+    and the paper's verdict."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A figure."""
+    """One value of ours, and the paper's beside it."""
 
     value: float | None = None
+    """Our value; None: there is none."""
     interval: tuple[float, float] | None = None
+    """Bootstrap interval of our value."""
     paper: Value = None
+    """The paper's value or verdict."""
     bold: bool = False
+    """Whether our value is printed in bold."""
     verdict: bool | None = None
+    """Whether our value keeps the limit, where there is one."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """What a row is about, and its figures."""
+    """The labels of a row, and its entries."""
 
     labels: tuple[str, ...]
-    """Empty where it does not apply."""
+    """One for each label column; empty where a label does not apply."""
     entries: tuple[Entry, ...]
+    """One for each column of values."""
 
 
 @dataclass(frozen=True)
 class Table:
-    """Everything that a writer needs."""
+    """A table, independent of the form in which it is written."""
 
     name: str
-    """Of its file."""
+    """Name of its files, without suffix."""
     title: str
     caption: str
     facts: tuple[tuple[str, str], ...]
-    """What holds for all of it; the caption says so in words."""
+    """Names and values that hold for all rows; CSV repeats them in each row, the caption says them in words."""
     labels: tuple[str, ...]
+    """Headings of the label columns."""
     columns: tuple[Column, ...]
+    """Columns of values, to the right of the labels."""
     rows: tuple[Row, ...]
 
 
 def shown(value: Value) -> str:
-    """A figure for a reader: three digits, or all before the point; a dash for none."""
+    """Return a value with three digits, or with all digits before the point; a dash for None and NaN."""
     if value is None or math.isnan(value):
         return DASH
     if isinstance(value, bool):
@@ -80,7 +89,7 @@ def _one_line(text: str) -> str:
 
 
 def _written(column: Column, entry: Entry, escape: Callable[[str], str], bold: Callable[[str], str]) -> str:
-    """A figure with all that stands beside it."""
+    """Return our value, its interval, its verdict and the paper's value as text."""
     ours = escape(shown(entry.value))
     parts = [bold(ours) if entry.bold else ours]
     if entry.interval is not None:
@@ -92,7 +101,7 @@ def _written(column: Column, entry: Entry, escape: Callable[[str], str], bold: C
     return " ".join(parts)
 
 
-# As entities: backslashes before a pipe are read in more ways than one.
+# HTML entities, because Markdown readers disagree about backslashes before a pipe.
 _MARKDOWN = str.maketrans({c: f"&#{ord(c)};" for c in "&<>|\\`*_[]#~$"})
 
 
@@ -101,7 +110,7 @@ def _markdown_text(text: str) -> str:
 
 
 def to_markdown(table: Table) -> str:
-    """A heading, the caption, and a table with pipes."""
+    """Return a table as Markdown: a heading, the caption and a pipe table."""
 
     def line(cells: Iterable[str]) -> str:
         return f"| {' | '.join(cells)} |"
@@ -110,14 +119,14 @@ def to_markdown(table: Table) -> str:
     lines = [line(head), line([*[":--"] * len(table.labels), *["--:"] * len(table.columns)])]
     for row in table.rows:
         labels = [_markdown_text(label) or DASH for label in row.labels]
-        # Figures hold nothing to escape, and the brackets around them are meant.
+        # Values contain nothing to escape, and their brackets are meant literally.
         figures = (_written(c, e, str, "**{}**".format) for c, e in zip(table.columns, row.entries, strict=True))
         lines.append(line([*labels, *figures]))
     return "\n".join([f"### {_markdown_text(table.title)}", "", _markdown_text(table.caption), "", *lines, ""])
 
 
 def to_csv(table: Table) -> str:
-    """Plain numbers, each in a column of its own; empty where there is none."""
+    """Return a table as CSV: plain numbers, each in a column of its own, which is empty where there is none."""
 
     def cells(column: Column, entry: Entry) -> list[str]:
         low, high = entry.interval or (None, None)
@@ -158,10 +167,10 @@ def _latex_text(text: str) -> str:
 
 
 def to_latex(table: Table) -> str:
-    """A floating table for the packages booktabs and graphicx, as wide as the text."""
+    """Return a table as a LaTeX float as wide as the text; it needs the packages booktabs and graphicx."""
 
     def line(cells: Iterable[str]) -> str:
-        # The braces: a bracket or a star at the start of a line would be an argument of the end of the line before.
+        # The braces: a bracket or a star at the start of a line would be taken for an argument of the previous \\.
         return "{}" + f"{' & '.join(cells)} \\\\"
 
     def figure(text: str) -> str:
@@ -189,7 +198,7 @@ def to_latex(table: Table) -> str:
 
 
 def to_html(table: Table) -> str:
-    """The table alone, for a page that has a heading and the caption already."""
+    """Return a table as HTML, without title and caption."""
 
     def figure(column: Column, entry: Entry) -> str:
         parts = [f"<b>{shown(entry.value)}</b>" if entry.bold else shown(entry.value)]
@@ -215,7 +224,7 @@ def to_html(table: Table) -> str:
 
 
 def without_empty_rows(table: Table) -> Table:
-    """The rows in which something of ours stands, not the paper's alone."""
+    """Return a table without the rows that hold only the paper's values."""
     return replace(table, rows=tuple(row for row in table.rows if any(e.value is not None for e in row.entries)))
 
 
@@ -223,7 +232,7 @@ WRITERS: dict[str, Callable[[Table], str]] = {".md": to_markdown, ".csv": to_csv
 
 
 def write_tables(tables: Sequence[Table], folder: Path) -> list[Path]:
-    """Write each table in every form, and give the files."""
+    """Write each table in every form and return the paths of the files."""
     written = []
     for table in tables:
         for suffix, form in WRITERS.items():

@@ -1,26 +1,26 @@
-"""The command benchmark: the paper's grid, and the tables that come of it."""
+"""`samba-rl benchmark`: run a grid of learners, systems and seeds, and make the paper's tables."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, final
 
 import tyro
 from rich.console import Console
 from rich.live import Live
-from rich.markup import escape
 from rich.table import Table
 
 from samba_rl.cli.stopping import terminated_like_interrupted
-from samba_rl.errors import UserError, printable
+from samba_rl.cli.text import duration, text
+from samba_rl.errors import UserError
 
 if TYPE_CHECKING:
     from samba_rl.benchmark.grid import Backend, GridRun, State
 
 SMOKE_STEPS = 500
-"""Of the evaluation of a cell of the smoke grid."""
+"""Maximum number of steps to evaluate a cell of the smoke grid."""
 MARKS = {"waiting": "·", "running": "▸", "finished": "✓", "failed": "✗"}
 
 
@@ -40,26 +40,26 @@ def benchmark(
     device: str = "cpu",
     steps: int = 10_000,
 ) -> int:
-    """Run a grid of learners, systems and seeds, and make the paper's tables of it.
+    """Run a grid of learners, systems and seeds, and make the paper's tables.
 
-    Finished cells are kept, one file each, and skipped next time; a cell that was interrupted goes on. One that fails
-    is tried once more, and never stops the others.
+    Finished cells are kept, one file each, and skipped next time; interrupted cells are continued. A cell that fails is
+    tried once more, and does not stop the others.
 
     Args:
-        grid: paper: all ten learners on the three systems. smoke: a minute's worth, to see whether everything works.
-        learners: Only these, with commas between them: samba,sppo.
-        tasks: Only these systems, with commas between them.
-        seeds: How many.
-        first_seed: The first of them.
-        preset: Of the settings: default, or paper, whose budgets take hours to days.
-        limits: The limits of a trajectory's safety cost, with commas between them: 0.25,0.75. Left out: the preset's.
-        budget_scale: Share of the preset's real samples that is spent.
-        out: The folder for the finished cells and the tables.
-        runs: The folder for the runs; a cell that was interrupted goes on from there.
-        jobs: Cells at a time. Left out: one for each core.
-        ray: Run on a Ray cluster: its address, or auto for the one that this machine belongs to.
-        device: Where models and policies are computed: cpu or cuda.
-        steps: Of the evaluation of each cell.
+        grid: paper: all ten learners on the three systems. smoke: about a minute, to see whether everything works.
+        learners: Learners to run, separated by commas, as in samba,sppo. Default: all.
+        tasks: Systems to run, separated by commas. Default: all; for smoke, the pendulum.
+        seeds: Number of seeds.
+        first_seed: First seed.
+        preset: Preset of the settings: default, or paper, whose budgets take hours to days.
+        limits: Limits on a trajectory's safety cost, separated by commas, as in 0.25,0.75. Default: the preset's.
+        budget_scale: Share of the preset's real samples to spend.
+        out: Folder for the finished cells and the tables.
+        runs: Folder for the runs; interrupted cells are continued from there.
+        jobs: Number of cells to run at a time. Default: one per core.
+        ray: Address of a Ray cluster to run on, or auto for the one that this machine belongs to.
+        device: Device of the models and the policies: cpu or cuda.
+        steps: Number of steps to evaluate each cell.
     """
     from samba_rl.benchmark.grid import Grid, GridRun
     from samba_rl.learners import LEARNERS
@@ -79,19 +79,19 @@ def benchmark(
     console = Console(highlight=False)
     run = GridRun(chosen.cells(), out)
     kept = sum(state.kept for state in run.states.values())
-    console.print(f"{len(run.states)} cells, {kept} of them finished already. Results go to [bold]{_text(out)}[/].")
+    console.print(f"{len(run.states)} cells, {kept} already finished. Results go to [bold]{text(out)}[/].")
     if kept < len(run.states):
         backend = _backend(ray, jobs, runs, device, min(steps, SMOKE_STEPS) if grid == "smoke" else steps)
         try:
-            with terminated_like_interrupted(), _Shown(console) as shown:
-                failed = run.run(backend, shown)
+            with terminated_like_interrupted(), _Display(console) as display:
+                failed = run.run(backend, display)
         except KeyboardInterrupt:
-            console.print("Stopped. Finished cells are kept; the same command goes on with the others.")
+            console.print("Stopped. Finished cells are kept; run the same command again to continue.")
             raise
     else:
         failed = []
     for state in failed:
-        console.print(f"[red]Failed twice:[/] {_text(state.cell.name)}: {_text(state.why)}", soft_wrap=True)
+        console.print(f"[red]Failed twice:[/] {text(state.cell.name)}: {text(state.why)}", soft_wrap=True)
     _tables(console, out)
     return 1 if failed else 0
 
@@ -106,17 +106,6 @@ def _backend(ray: str, jobs: int | None, runs: Path, device: str, steps: int) ->
     return LocalBackend(jobs, runs, device, steps)
 
 
-def _text(words: object) -> str:
-    return escape(printable(str(words)))
-
-
-def _duration(seconds: float) -> str:
-    # Here: the module brings in torch, for which the help need not wait.
-    from samba_rl.cli.progress import duration
-
-    return duration(seconds)
-
-
 def _names(words: str) -> tuple[str, ...]:
     return tuple(word.strip() for word in words.split(",") if word.strip())
 
@@ -125,7 +114,7 @@ def _numbers(words: str) -> tuple[float, ...]:
     try:
         return tuple(float(word) for word in _names(words))
     except ValueError as error:
-        raise UserError(f"--limits {words}: give numbers with commas between them, such as 0.25,0.75") from error
+        raise UserError(f"--limits {words}: give numbers separated by commas, such as 0.25,0.75") from error
 
 
 def _tables(console: Console, out: Path) -> None:
@@ -139,18 +128,19 @@ def _tables(console: Console, out: Path) -> None:
     for path in written:
         if path.suffix == ".md":
             console.print(path.read_text(encoding="utf-8"), markup=False, soft_wrap=True)
-    console.print(f"Tables: {', '.join(_text(path) for path in written)}", soft_wrap=True)
+    console.print(f"Tables: {', '.join(text(path) for path in written)}", soft_wrap=True)
 
 
-class _Shown:
-    """How the grid stands: a live table in a terminal, else a line for each cell that ends."""
+@final
+class _Display:
+    """Progress of a grid: a live table in a terminal, or else one line per cell that ends."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
         self._live = Live(console=console, transient=True, auto_refresh=False) if console.is_terminal else None
         self._told: set[tuple[str, int]] = set()
 
-    def __enter__(self) -> _Shown:
+    def __enter__(self) -> _Display:
         if self._live is not None:
             self._live.start()
         return self
@@ -162,7 +152,7 @@ class _Shown:
             self._live.stop()
 
     def __call__(self, run: GridRun) -> None:
-        """Show how it stands now."""
+        """Show the present state of the grid."""
         for state in run.states.values():
             ended = state.status in ("finished", "failed") or bool(state.why and state.status == "waiting")
             mark = (state.cell.name, state.attempts)
@@ -177,17 +167,17 @@ class _Shown:
         if state.status == "finished":
             left = run.seconds_left()
             done = sum(each.status == "finished" for each in run.states.values())
-            rest = "" if left is None or done == len(run.states) else f", about {_duration(left)} left"
-            return f"{name}: finished in {_duration(state.seconds)} ({done} of {len(run.states)}{rest})"
-        return f"{name}: {_text(state.why)}; {'it is tried once more' if state.status == 'waiting' else 'given up'}"
+            rest = "" if left is None or done == len(run.states) else f", about {duration(left)} left"
+            return f"{name}: finished in {duration(state.seconds)} ({done} of {len(run.states)}{rest})"
+        return f"{name}: {text(state.why)}; {'trying once more' if state.status == 'waiting' else 'giving up'}"
 
 
 def _table(run: GridRun) -> Table:
-    """A row for each learner on each system, a column for each seed."""
+    """Return a table with a row per learner and system and a column per seed."""
     states = list(run.states.values())
     done = sum(state.status == "finished" for state in states)
     left = run.seconds_left()
-    when = "" if left is None else f", about {_duration(left)} left"
+    when = "" if left is None else f", about {duration(left)} left"
     table = Table(title=f"{done} of {len(states)} cells finished{when}", title_justify="left")
     seeds = sorted({state.cell.seed for state in states})
     for column in ("system", "learner", *map(str, seeds)):

@@ -1,4 +1,4 @@
-"""The command figures: the paper's figures, by name."""
+"""`samba-rl figures`: draw the paper's figures by name."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 from rich.console import Console
-from rich.markup import escape
 
+from samba_rl.cli.text import text
 from samba_rl.errors import UserError
 
 if TYPE_CHECKING:
@@ -30,29 +30,29 @@ def figures(
     """Draw one of the paper's figures: information, predictions, curves, trade-off, tail, systems; or all of them.
 
     Args:
-        name: information: what would teach the model, over the state space. predictions: imagined against true
-            motion. curves: learning against real samples. trade-off: return against safety. tail: the constraint,
-            promised and realised. systems: what they look like. all: each that can be drawn.
-        results: The folder that `samba-rl benchmark` wrote, for curves, trade-off and tail.
-        out: The file to write, .png or .pdf; with all: the folder. Left out: figures/NAME.png.
-        task: The system. Left out: the pendulum, or each of which there are results; with all: each.
-        preset: Only results with this preset, where there are several. Left out: all.
-        samples: Sizes of the models, as --samples 20 40 100. Left out: the paper's.
-        seed: The same seed gives the same figure.
+        name: information: how much each state would teach the model. predictions: imagined against true motion.
+            curves: return against real samples. trade-off: return against safety. tail: the constraint as predicted
+            and as measured. systems: pictures of them. all: every figure that can be drawn.
+        results: Folder that `samba-rl benchmark` wrote, for curves, trade-off and tail.
+        out: File to write, .png or .pdf; for all, a folder. Default: figures/NAME.png.
+        task: The system. Default: the pendulum, or every system with results; for all, every system.
+        preset: Use only results with this preset. Default: all results.
+        samples: Numbers of transitions of the models, as in --samples 20 40 100. Default: the paper's.
+        seed: Seed of the figure; the same seed gives the same figure.
     """
     from samba_rl.report import named
     from samba_rl.tasks import TASKS
 
     if name != ALL:
         if name not in named.NAMES:
-            raise UserError(f"no figure is called '{name}'; there are: {', '.join(named.NAMES)}, {ALL}")
+            raise UserError(f"no figure is called '{name}'; available: {', '.join(named.NAMES)}, {ALL}")
         path = out or _path(FOLDER, name, task)
         named.check_path(path)
         _draw(name, _read(results, preset) if name in named.OF_RESULTS else None, task, samples, seed, path)
         return 0
     folder = out or FOLDER
     if folder.suffix.lower() in named.SUFFIXES:
-        raise UserError(f"all the figures cannot go into one file, '{folder}'; give a folder")
+        raise UserError(f"cannot write all figures to one file, '{folder}'; give a folder")
     cells, drawn = _read(results, preset), 0
     for each in named.NAMES:
         for system in list(TASKS) if task is None and each in named.BY_SYSTEM else [task]:
@@ -60,7 +60,7 @@ def figures(
                 _draw(each, cells, system, samples, seed, _path(folder, each, system))
                 drawn += 1
             except UserError as error:
-                Console(stderr=True).print(f"not drawn: {escape(str(error))}", soft_wrap=True)
+                Console(stderr=True).print(f"not drawn: {text(error)}", soft_wrap=True)
     return 0 if drawn else 2
 
 
@@ -77,7 +77,7 @@ def _read(results: Path | None, preset: str | None) -> list[CellResult] | None:
     chosen = [result for result in cells if preset in (None, result.cell.preset)]
     if cells and not chosen:
         there = ", ".join(sorted({result.cell.preset for result in cells}))
-        raise UserError(f"the results in {results} have no preset '{preset}'; there are: {there}")
+        raise UserError(f"the results in {results} have no preset '{preset}'; available: {there}")
     return chosen
 
 
@@ -89,4 +89,4 @@ def _draw(
     console = Console()
     with console.status(f"Drawing {name}"):
         named.save(named.draw(name, cells, task, samples or None, seed), path)
-    console.print(f"{name}: {escape(str(path))}", soft_wrap=True)
+    console.print(f"{name}: {text(path)}", soft_wrap=True)

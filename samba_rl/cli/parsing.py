@@ -1,4 +1,4 @@
-"""Arguments: what they say, in one line what is wrong with them, and the functions and systems that they name."""
+"""Parsing of arguments: complaints in one line, and the functions, systems and runs that arguments name."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ import tyro
 from samba_rl.errors import UserError, did_you_mean
 
 if TYPE_CHECKING:
+    from samba_rl.runs import Run
     from samba_rl.tasks.task import Task
 
 
 def parsed(command: Callable[..., int], prog: str, arguments: list[str]) -> Callable[[], int]:
-    """The command with its arguments, ready to be called."""
+    """Parse the arguments of a command and return the call that they ask for."""
 
     @functools.wraps(command)
     def later(*args: Any, **kwargs: Any) -> Callable[[], int]:
@@ -36,7 +37,7 @@ def parsed(command: Callable[..., int], prog: str, arguments: list[str]) -> Call
 
 @contextlib.contextmanager
 def one_line(prog: str) -> Iterator[None]:
-    """Turn the box that the parser draws around a complaint into a `UserError`, which takes one line."""
+    """Turn the box that the parser draws around a complaint into a `UserError` of one line."""
     said = io.StringIO()
     try:
         with contextlib.redirect_stderr(said):
@@ -49,9 +50,9 @@ def one_line(prog: str) -> Iterator[None]:
 
 
 def _in_one_line(box: str) -> str:
-    """What a box says: its first section, and which options the parser thinks were meant."""
+    """Return the first section of a box, and the options that the parser suggests."""
     plain = re.sub(r"\x1b\[[0-9;]*m", "", box)
-    # The title stands in the frame, or, where the terminal has no such signs, above a rule of its own.
+    # The title is part of the frame; on a terminal without box characters it stands above a rule of its own.
     framed = "╭" in plain
     rows = [row.strip("│ ") for row in plain.splitlines() if not row.startswith(("╭", "╰"))]
     sections: list[list[str]] = [[]]
@@ -67,18 +68,18 @@ def _in_one_line(box: str) -> str:
     return words + (f"; perhaps you meant {' or '.join(dict.fromkeys(meant))}" if hint and meant else "")
 
 
-def load_function(where: str) -> Any:
-    """The function that 'module:function' or 'file.py:function' names."""
+def load_function(where: str) -> Callable[..., Any]:
+    """Load the function that 'module:function' or 'file.py:function' names."""
     home, _, name = where.rpartition(":")
     if not home:
-        raise UserError(f"'{where}' names no function; write module:function or file.py:function")
+        raise UserError(f"'{where}' does not name a function; write module:function or file.py:function")
     if home.endswith(".py"):
         path = Path(home)
         if not path.is_file():
             raise UserError(f"there is no file {path} (for the function {name})")
         module = _load_file(path)
     else:
-        # As `python -m` does: modules beside the caller can be named.
+        # Modules in the current folder can be named, as with `python -m`.
         sys.path.insert(0, "")
         try:
             module = importlib.import_module(home)
@@ -86,7 +87,7 @@ def load_function(where: str) -> Any:
             raise UserError(f"the module '{home}' (for the function {name}) cannot be imported: {error}") from error
         finally:
             sys.path.remove("")
-    function = getattr(module, name, None)
+    function: Callable[..., Any] | None = getattr(module, name, None)
     if not callable(function):
         raise UserError(f"{home} has no function '{name}'")
     return function
@@ -96,8 +97,8 @@ def _load_file(path: Path) -> ModuleType:
     spec = importlib.util.spec_from_file_location(f"samba_rl file {path.stem}", path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    # Dataclasses look their module up while they are made. It does not stay: what belongs to no importable module is
-    # sent to other processes whole.
+    # Dataclasses look up their module while they are made. It is removed again, because functions of a module that
+    # cannot be imported are sent to other processes by value.
     sys.modules[spec.name] = module
     try:
         spec.loader.exec_module(module)
@@ -107,17 +108,24 @@ def _load_file(path: Path) -> ModuleType:
 
 
 def load_task(where: str) -> Task:
-    """One of the paper's systems by its name, or what 'module:function' or 'file.py:function' gives."""
+    """Return the paper's system of that name, or the one that 'module:function' or 'file.py:function' returns."""
     from samba_rl.tasks import TASKS, make_task
     from samba_rl.tasks.task import Task
 
     if ":" not in where:
         if where not in TASKS:
             raise UserError(
-                f"no system is called '{where}'; {did_you_mean(where, TASKS)} (one of your own: file.py:function)"
+                f"no system is called '{where}'; {did_you_mean(where, TASKS)} (for your own, give file.py:function)"
             )
         return make_task(where)
     task = load_function(where)()
     if not isinstance(task, Task):
-        raise UserError(f"{where} gave a {type(task).__name__}; it must give a Task, such as GymTask(...)")
+        raise UserError(f"{where} returned a {type(task).__name__}; it must return a Task, such as GymTask(...)")
     return task
+
+
+def load_finished(folder: Path, task: str | None) -> Run:
+    """Load a finished run; `task` names the system if it is not one of the paper's."""
+    from samba_rl.runs import load_run
+
+    return load_run(folder, None if task is None else load_task(task))

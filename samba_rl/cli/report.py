@@ -1,4 +1,4 @@
-"""The command report: runs and results on one page."""
+"""`samba-rl report`: show runs and results on one page."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Annotated
 
 import tyro
 from rich.console import Console
-from rich.markup import escape
 
 from samba_rl.cli.parsing import load_task
-from samba_rl.errors import UserError, printable
+from samba_rl.cli.text import text
+from samba_rl.errors import UserError
 
 
 def report(
@@ -22,19 +22,19 @@ def report(
     task: str | None = None,
     workers: int | None = None,
 ) -> int:
-    """Put runs on one page: what was run, tables, figures, a clip of each policy, settings, versions.
+    """Show runs on one page: specifications, tables, figures, a clip of each policy, settings, versions.
 
-    The page carries everything it needs: it opens from disk, without a network, on a phone too.
+    The page is self-contained: it opens from disk, without a network, on a phone too.
 
     Args:
-        runs: Folders of runs, folders that hold some, folders that `samba-rl benchmark` wrote its results to; several
-            may be given.
-        out: The file to write.
-        title: Of the page. Left out: what was run.
-        steps: Real steps of the evaluation of a run that was not evaluated yet.
-        episodes: Of each clip; 0: no clips.
-        task: The system as module:function or file.py:function, where it is one of your own; it is run for the clips.
-        workers: Processes for MuJoCo. Left out: one for each core; 0: none.
+        runs: Folders of runs, folders that contain runs, or folders of results that `samba-rl benchmark` wrote; several
+            can be given.
+        out: File to write.
+        title: Title of the page. Default: the learners and systems.
+        steps: Number of real steps to evaluate a run that was not evaluated yet.
+        episodes: Number of episodes in each clip; 0 makes no clips.
+        task: Your own system, as module:function or file.py:function; the clips run it.
+        workers: Number of processes for MuJoCo. Default: one per core; 0 uses none.
     """
     from samba_rl.data.files import disk_error, replacing
     from samba_rl.report.report import make_report
@@ -46,7 +46,7 @@ def report(
     with console.status("Reading") as status:
 
         def tell(what: str) -> None:
-            status.update(escape(printable(what)))
+            status.update(text(what))
 
         page = make_report(
             runs, title=title, task=system, steps=steps, episodes=episodes, workers=workers, tell=tell
@@ -57,5 +57,5 @@ def report(
             file.write(page)
     except OSError as error:
         raise disk_error(out, error) from error
-    console.print(f"{escape(printable(str(out)))}: {len(page) / 1e6:.1f} MB; open it in a browser", soft_wrap=True)
+    console.print(f"{text(out)}: {len(page) / 1e6:.1f} MB; open it in a browser", soft_wrap=True)
     return 0

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: the first asks a run to stop, the second stops it at once."""
+"""Ctrl-C and SIGTERM: the first one asks a run to stop, the second one stops it immediately."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-MESSAGE = b"\nStopping as soon as the running trial is done and saved; Ctrl-C again stops at once.\n"
+MESSAGE = b"\nStopping after the current trial or iteration; press Ctrl-C again to stop immediately.\n"
 
 
 @contextmanager
 def polite_stop() -> Iterator[Callable[[], bool]]:
-    """While it lasts, the first signal only sets what the function that it gives says; the second interrupts."""
+    """Yield a function that returns whether the first signal came; a second one raises KeyboardInterrupt."""
     asked = False
 
     def heard(_number: int, _frame: FrameType | None) -> None:
@@ -22,11 +22,11 @@ def polite_stop() -> Iterator[Callable[[], bool]]:
         if asked:
             raise KeyboardInterrupt
         asked = True
-        # Not print: the signal may have come in the middle of one.
+        # Not print(): the signal may have come in the middle of one.
         os.write(2, MESSAGE)
 
     if threading.current_thread() is not threading.main_thread():
-        # Signals are the main thread's business.
+        # Only the main thread can handle signals.
         yield lambda: False
         return
     before = {number: signal.signal(number, heard) for number in (signal.SIGINT, signal.SIGTERM)}
@@ -39,7 +39,7 @@ def polite_stop() -> Iterator[Callable[[], bool]]:
 
 @contextmanager
 def terminated_like_interrupted() -> Iterator[None]:
-    """While it lasts, SIGTERM does what Ctrl-C does: what was begun is ended before the program is."""
+    """Make SIGTERM raise KeyboardInterrupt as Ctrl-C does, so that the program can clean up."""
 
     def heard(_number: int, _frame: FrameType | None) -> None:
         raise KeyboardInterrupt

@@ -1,4 +1,4 @@
-"""The data set: every real transition of a learning run, kept, written and read to the last bit."""
+"""The data set: every real transition of a run, kept, written and read to the last bit."""
 
 from samba_rl.data.dataset import DataSet
 from samba_rl.data.schema import Schema

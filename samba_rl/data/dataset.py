@@ -1,4 +1,4 @@
-"""A data set that grows by whole episodes, and never changes."""
+"""`DataSet`: an immutable set of real transitions that grows by whole episodes."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from samba_rl.types import Traces, Transitions
 
 
 class _Store:
-    """Room for rows that are written once, shared by the data sets that grew from each other."""
+    """Memory for rows, each written once, that data sets which grew from each other share."""
 
     def __init__(self, schema: Schema) -> None:
         self.schema = schema
         self.used = 0
         self.numbers: set[int] = set()
         self.free = 0
-        """The number after the highest one."""
+        """Smallest number above those of all episodes."""
         self.rows = room(schema, 0)
 
     def add(self, steps: Transitions) -> None:
-        """Write steps behind those that are there; the room doubles when it is full, so a row moves rarely."""
+        """Append steps; the memory doubles when it is full, so that rows are rarely copied."""
         if not len(steps):
             return
         end = self.used + len(steps)
@@ -35,7 +35,7 @@ class _Store:
             self._write(0, self.used, old)
         self._write(self.used, end, steps)
         self.used = end
-        # Kept, not looked for: a run of a million steps may append tens of thousands of times.
+        # Tracked rather than searched for: a run of a million steps appends tens of thousands of times.
         free = int(steps.episode.max()) + 1
         self.free = max(self.free, free) if self.numbers else free
         self.numbers.update(steps.episode.tolist())
@@ -50,37 +50,38 @@ class _Store:
 class DataSet:
     """Real transitions in the order in which they were taken, as float64 on the CPU.
 
-    A data set never changes: `append` gives a new one, which shares the memory of the old. The tensors of `transitions`
-    are views of that memory, so they are for reading only.
+    A data set never changes: `append` returns a new one, which shares the memory of the old. The tensors of
+    `transitions` are views of that memory, so they must not be written to.
     """
 
     schema: Schema
+    """Names of the columns."""
     episodes: int
-    """How many episodes there are."""
+    """Number of episodes."""
     _length: int = field(repr=False)
     _store: _Store = field(repr=False)
 
     @staticmethod
     def empty(schema: Schema) -> DataSet:
-        """A data set without transitions."""
+        """Return a data set without transitions."""
         return DataSet(schema, 0, 0, _Store(schema))
 
     @cached_property
     def transitions(self) -> Transitions:
-        """Every transition; for reading only."""
+        """Return all transitions, as views that must not be written to."""
         return Transitions(**{name: getattr(self._store.rows, name)[: self._length] for name in FIELDS})
 
     def __len__(self) -> int:
         return self._length
 
     def append(self, steps: Traces | Transitions) -> DataSet:
-        """A data set with these whole episodes behind those that are here; what does not fit exactly is an error.
+        """Return a data set with these whole episodes added; raise UserError if they do not fit exactly.
 
-        The trajectories of `Traces` are numbered on from the highest number here. Those of `Transitions` keep theirs.
+        The trajectories of `Traces` are numbered from the highest number here. `Transitions` keep their numbers.
         """
         store = self._store
         if store.used != self._length:
-            # Another data set has grown from this one; this branch needs room of its own.
+            # Another data set has grown from this one, so this branch needs memory of its own.
             store = _Store(self.schema)
             store.add(self.transitions)
         if isinstance(steps, Traces):
@@ -90,19 +91,19 @@ class DataSet:
         numbers = check_episodes(self.schema, steps)
         for number in numbers:
             if number in store.numbers:
-                raise UserError(f"episode {number} is in the data set already; number new ones from {store.free}")
+                raise UserError(f"episode {number} is already in the data set; number new ones from {store.free}")
         store.add(steps)
         return DataSet(self.schema, self.episodes + len(numbers), store.used, store)
 
     # Tables ---------------------------------------------------------------------------------------------------------
 
     def to_csv(self, path: FilePath) -> None:
-        """Write a CSV file with a header line; numbers are written so that they read back exactly."""
+        """Write a CSV file with a header line; its numbers read back exactly."""
         tables.write_csv(path, self.schema, self.transitions)
 
     @staticmethod
     def from_csv(path: FilePath) -> DataSet:
-        """Read what `to_csv` wrote; the columns may stand in any order."""
+        """Read a file that `to_csv` wrote; its columns may be in any order."""
         return _read(f"'{path}'", *tables.read_csv(path))
 
     def to_parquet(self, path: FilePath) -> None:
@@ -111,7 +112,7 @@ class DataSet:
 
     @staticmethod
     def from_parquet(path: FilePath) -> DataSet:
-        """Read what `to_parquet` wrote; the columns may stand in any order."""
+        """Read a file that `to_parquet` wrote; its columns may be in any order."""
         return _read(f"'{path}'", *tables.read_parquet(path))
 
     # Minari ---------------------------------------------------------------------------------------------------------
@@ -128,9 +129,9 @@ class DataSet:
         """Write a Minari dataset whose observations are the states and whose rewards are the negative costs.
 
         Its infos have a first row for the reset: `safety` and `violation` [T + 1, m], `cost` [T + 1] (the sum of the
-        safety costs) and `episode` [T + 1]. Its action space has the bounds (lows [nu], highs [nu]), or none. `env` is
-        the id of the Gymnasium environment that Minari shall remember; `about` may give `author`, `author_email`,
-        `algorithm_name`, `code_permalink` and `description`.
+        safety costs) and `episode` [T + 1]. `action_bounds` (lows [nu], highs [nu]) bound its action space; None leaves
+        it unbounded. `env` is the id of the Gymnasium environment to record; `about` may give `author`,
+        `author_email`, `algorithm_name`, `code_permalink` and `description`.
         """
         minari_io.write_minari(
             dataset_id,
@@ -150,11 +151,11 @@ class DataSet:
         safety: OfSteps | None = None,
         violation: OfSteps | None = None,
     ) -> DataSet:
-        """Read a Minari dataset: what `to_minari` wrote, or another with vectors as observations and actions.
+        """Read a Minari dataset: one that `to_minari` wrote, or any other with vector observations and actions.
 
-        One that was not written here has no safety costs: then `safety` gives them, for states reached [N, nx] and
-        actions [N, nu]: [N] or [N, m]. `violation` says likewise which steps are unsafe (None: those of positive safety
-        cost). `schema` names the columns (None: the names that the dataset has, else x0, x1, …, u0, …, c0, …).
+        A dataset of another origin has no safety costs. Then `safety` computes them from the states reached [N, nx] and
+        actions [N, nu]: [N] or [N, m]. `violation` likewise tells which steps are unsafe (None: those with a positive
+        safety cost). `schema` names the columns (None: as in the dataset, or else x0, x1, …, u0, …, c0, …).
         """
         where = f"Minari dataset '{dataset_id}'"
         found = minari_io.read_minari(where, dataset_id, schema=schema, safety=safety, violation=violation)

@@ -1,4 +1,4 @@
-"""What the formats of files share: the packages that they need, and files that are written whole or not at all."""
+"""Helpers that the file formats share: optional packages, and files that are written whole or not at all."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FilePath: TypeAlias = "str | os.PathLike[str]"
 
 
 def needed(module: str, package: str, what: str) -> Any:
-    """The module, which the package brings and `what` cannot do without."""
+    """Import a module of an optional package that `what` needs; raise UserError if it is not installed."""
     try:
         return importlib.import_module(module)
     except ImportError as error:
@@ -27,26 +27,26 @@ def needed(module: str, package: str, what: str) -> Any:
 
 
 class DiskError(UserError):
-    """A file that cannot be written or read."""
+    """A file cannot be written or read."""
 
 
 def disk_error(path: FilePath, error: OSError, *, reading: bool = False) -> DiskError:
-    """What to tell a user of a file that cannot be written or read."""
+    """Return the error for a file that cannot be written, or read, with a way out."""
     what = f"{path} cannot be {'read' if reading else 'written'}: {error.strerror or error}"
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return DiskError(f"{what}; free some space")
     if error.errno == errno.EFBIG:
-        return DiskError(f"{what}; raise the limit on the size of files (ulimit -f)")
+        return DiskError(f"{what}; raise the limit on file sizes (ulimit -f)")
     if reading:
-        return DiskError(f"{what}; see that it is there and may be read")
-    return DiskError(f"{what}; give a folder that can be written to, or see to its permissions")
+        return DiskError(f"{what}; check that it exists and is readable")
+    return DiskError(f"{what}; give a folder that can be written to, or fix its permissions")
 
 
 @contextmanager
 def replacing(path: FilePath, *, sync_name: bool = True) -> Iterator[BinaryIO]:
-    """A file that takes the place of `path` once it is whole and on the disk; until then the old one stays.
+    """Open a file that replaces `path` once it is whole and on disk; until then the old one stays.
 
-    Whoever replaces several files of a folder needs to have their names on the disk only once, with the last.
+    When several files of a folder are replaced, only the last needs to sync the folder (`sync_name`).
     """
     target = Path(path).resolve()
     if target.is_dir() or not target.parent.is_dir():
@@ -66,7 +66,7 @@ def replacing(path: FilePath, *, sync_name: bool = True) -> Iterator[BinaryIO]:
 
 
 def write_all(file: int, data: bytes, place: int | None = None) -> None:
-    """Write all of the data to an open file, at a place or behind what is there."""
+    """Write all of the data to an open file, at the offset `place` or else at the end."""
     rest = memoryview(data)
     while rest:
         written = os.write(file, rest) if place is None else os.pwrite(file, rest, place)
@@ -74,16 +74,16 @@ def write_all(file: int, data: bytes, place: int | None = None) -> None:
 
 
 def flush(file: int) -> None:
-    """Have an open file on the disk when this returns."""
+    """Flush an open file to disk."""
     os.fdatasync(file) if hasattr(os, "fdatasync") else os.fsync(file)
 
 
 def sync_folder(folder: Path) -> None:
-    """Have the names in a folder on the disk too, where the system can do that."""
+    """Flush the names in a folder to disk, where the system supports it."""
     try:
         handle = os.open(folder, os.O_RDONLY)
     except OSError:
-        # Windows opens no folders.
+        # Windows cannot open folders.
         return
     try:
         os.fsync(handle)

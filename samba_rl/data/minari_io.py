@@ -23,9 +23,9 @@ from samba_rl.errors import UserError, did_you_mean
 from samba_rl.types import Transitions
 
 Bounds: TypeAlias = tuple[Sequence[float], Sequence[float]]
-"""(lows [nu], highs [nu])."""
+"""Lows [nu] and highs [nu] of the actions."""
 OfSteps: TypeAlias = Callable[[Tensor, Tensor], Tensor]
-"""(states reached [N, nx], actions [N, nu]) -> [N] or [N, m]."""
+"""Maps states reached [N, nx] and actions [N, nu] to values [N] or [N, m]."""
 
 _ABOUT = ("author", "author_email", "algorithm_name", "code_permalink", "description")
 
@@ -40,11 +40,11 @@ def write_minari(
     overwrite: bool,
     about: Mapping[str, str],
 ) -> None:
-    """Write the steps as `DataSet.to_minari` says."""
+    """Write a Minari dataset: see `DataSet.to_minari`."""
     minari = _minari()
     for key in about:
         if key not in _ABOUT:
-            raise UserError(f"to_minari: there is no '{key}'; {did_you_mean(key, _ABOUT)}")
+            raise UserError(f"to_minari has no argument '{key}'; {did_you_mean(key, _ABOUT)}")
     gymnasium = importlib.import_module("gymnasium")
     low, high = _bounds(schema, steps, action_bounds)
     spaces = {
@@ -52,29 +52,29 @@ def write_minari(
         "action_space": gymnasium.spaces.Box(low, high, low.shape, np.float64),
     }
     buffers = [_to_episode(steps, rows) for rows in blocks(steps.episode)]
-    with _new_minari_dataset(dataset_id, overwrite), warnings.catch_warnings():
-        # Minari warns of everything in `about` that is left out.
+    with _new_minari_dataset(dataset_id, overwrite=overwrite), warnings.catch_warnings():
+        # Minari warns about every entry of `about` that is missing.
         warnings.simplefilter("ignore", UserWarning)
         try:
             made = minari.create_dataset_from_buffers(
                 dataset_id, buffers, env=env, data_format="hdf5", **spaces, **about
             )
         except gymnasium.error.Error as error:
-            raise UserError(f"to_minari: env = {env!r} cannot be made: {error}") from error
+            raise UserError(f"to_minari: env = {env!r} cannot be created: {error}") from error
         made.storage.update_metadata({"samba_rl": dataclasses.asdict(schema)})
 
 
 def read_minari(
     where: str, dataset_id: str, *, schema: Schema | None, safety: OfSteps | None, violation: OfSteps | None
 ) -> tuple[Schema, Transitions]:
-    """Read the steps as `DataSet.from_minari` says; `where` is what messages call the dataset."""
+    """Read a Minari dataset: see `DataSet.from_minari`; `where` names it in errors."""
     names, episodes = _load_minari(where, dataset_id)
     if names is not None and schema not in (None, names):
         raise UserError(f"{where} has the columns {names}, not {schema}; leave schema= out")
     schema = names if schema is None else schema
     own = [_has_safety(episode) for episode in episodes]
     if any(own) and not all(own):
-        raise UserError(f"{where} has safety costs in {own.count(True)} of {len(own)} episodes only; split it first")
+        raise UserError(f"{where} has safety costs in only {own.count(True)} of {len(own)} episodes; split it first")
     if any(own) and (safety is not None or violation is not None):
         raise UserError(f"{where} has safety costs of its own; leave safety= and violation= out")
     if not all(own) and safety is None:
@@ -84,7 +84,7 @@ def read_minari(
         )
     if not episodes:
         if schema is None:
-            raise UserError(f"{where} has no episodes and no names for its columns; give schema=")
+            raise UserError(f"{where} has neither episodes nor column names; give schema=")
         return schema, room(schema, 0)
     steps = _from_episodes(where, episodes, safety, violation)
     if schema is None:
@@ -99,7 +99,7 @@ def _minari() -> Any:
 
 
 def _bounds(schema: Schema, steps: Transitions, given: Bounds | None) -> tuple[Any, Any]:
-    """The bounds of the actions [nu] each, after a look that the actions lie inside."""
+    """Return the lows and highs of the actions [nu]; raise UserError if an action lies outside."""
     names = schema.actions
     low, high = given or ((-np.inf,) * len(names), (np.inf,) * len(names))
     if not len(low) == len(high) == len(names):
@@ -117,7 +117,7 @@ def _bounds(schema: Schema, steps: Transitions, given: Bounds | None) -> tuple[A
 
 
 def _to_episode(steps: Transitions, rows: slice) -> Any:
-    """Minari's buffer of one episode."""
+    """Return Minari's buffer of one episode."""
 
     def after_reset(values: Tensor) -> Any:
         return torch.cat([torch.zeros_like(values[:1]), values]).numpy()
@@ -141,22 +141,22 @@ def _to_episode(steps: Transitions, rows: slice) -> Any:
 
 
 def _minari_path(dataset_id: str) -> Path:
-    """Where Minari keeps a dataset of that name."""
+    """Return the folder of a dataset in Minari's storage."""
     try:
         importlib.import_module("minari.dataset.minari_dataset").parse_dataset_id(dataset_id)
     except (TypeError, ValueError) as error:
-        raise UserError(f"'{dataset_id}' is no id of a Minari dataset; give one like 'pendulum/real-v0'") from error
+        raise UserError(f"'{dataset_id}' is not a Minari dataset id; give one like 'pendulum/real-v0'") from error
     return Path(importlib.import_module("minari.storage.datasets_root_dir").get_dataset_path(dataset_id))
 
 
 @contextmanager
-def _new_minari_dataset(dataset_id: str, overwrite: bool) -> Iterator[None]:
-    """Let Minari write in a folder aside, and put the dataset into its place once it is whole and on the disk."""
+def _new_minari_dataset(dataset_id: str, *, overwrite: bool) -> Iterator[None]:
+    """Have Minari write to a temporary folder, and move the dataset to its place once it is whole and on disk."""
     target = _minari_path(dataset_id)
     if target.exists() and not (overwrite and (target / "data").is_dir()):
-        way = "it is no dataset, so give another id" if overwrite else "give another id or overwrite=True"
-        raise UserError(f"to_minari: '{dataset_id}' exists already at '{target}'; {way}")
-    # Minari does not look into folders whose names begin with a dot.
+        way = "it is not a dataset, so give another id" if overwrite else "give another id or overwrite=True"
+        raise UserError(f"to_minari: '{dataset_id}' already exists at '{target}'; {way}")
+    # Minari ignores folders whose names begin with a dot.
     aside = target.parents[dataset_id.count("/")] / f".samba-{secrets.token_hex(8)}"
     old = aside / "old"
     aside.mkdir()
@@ -190,12 +190,12 @@ def _environment(name: str, value: str) -> Iterator[None]:
 
 
 def _load_minari(where: str, dataset_id: str) -> tuple[Schema | None, list[Any]]:
-    """The names of the columns, if the dataset has them, and its episodes."""
+    """Return the column names of a dataset, if it has them, and its episodes."""
     minari, box = _minari(), importlib.import_module("gymnasium.spaces").Box
     path = _minari_path(dataset_id)
     if not (path / "data").exists():
         known = list(minari.list_local_datasets())
-        hint = did_you_mean(dataset_id, known) if known else "there is none"
+        hint = did_you_mean(dataset_id, known) if known else "no datasets are stored there"
         raise UserError(f"there is no {where} at '{path}'; {hint}")
     try:
         dataset = minari.load_dataset(dataset_id)
@@ -204,21 +204,21 @@ def _load_minari(where: str, dataset_id: str) -> tuple[Schema | None, list[Any]]
         schema = None if names is None else Schema(**names)
         found, due = sum(map(len, episodes)), dataset.total_steps
     except Exception as error:
-        # Storages fail in their own ways, and a reader can only be told that this one did.
+        # Each storage raises errors of its own.
         raise UserError(f"{where} cannot be read: {type(error).__name__}: {error}") from error
     if found != due:
-        raise UserError(f"{where} has {found} steps; its metadata speaks of {due}")
+        raise UserError(f"{where} has {found} steps, but its metadata says {due}; restore or write it again")
     for what, space in (("observations", dataset.observation_space), ("actions", dataset.action_space)):
         if not isinstance(space, box) or len(space.shape) != 1:
             raise UserError(
-                f"{where} has {what} of the kind {type(space).__name__} {space.shape or ''}; a data set holds vectors "
-                "(a Box of one dimension), so flatten them and write a new dataset first"
+                f"{where} has {what} in a {type(space).__name__} {space.shape or ''}; a data set holds vectors (a "
+                "one-dimensional Box), so flatten them and write a new dataset first"
             )
     return schema, episodes
 
 
 def _from_episodes(where: str, episodes: list[Any], safety: OfSteps | None, violation: OfSteps | None) -> Transitions:
-    """The transitions of Minari's episodes, with the safety that they have or that the functions give."""
+    """Return the transitions of Minari's episodes, with their own safety costs or those of the functions."""
     parts: dict[str, list[Tensor]] = {name: [] for name in FIELDS}
     highest = -1
     for episode in episodes:
@@ -236,7 +236,7 @@ def _from_episodes(where: str, episodes: list[Any], safety: OfSteps | None, viol
 
 
 def _from_episode(where: str, episode: Any, number: int) -> dict[str, Tensor]:
-    """The columns of one of Minari's episodes; it gets the number unless it has one."""
+    """Return the columns of one of Minari's episodes, numbered `number` unless it has a number of its own."""
 
     def taken(what: str, values: Any, rows: int, dtype: torch.dtype) -> Tensor:
         if len(values) != rows:
@@ -251,7 +251,7 @@ def _from_episode(where: str, episode: Any, number: int) -> dict[str, Tensor]:
     states = taken("observations", episode.observations, n + 1, torch.float64)
     truncated = taken("truncations", episode.truncations, n, torch.bool)
     if truncated[:-1].any():
-        raise UserError(f"{where}: truncated at step {int(truncated.nonzero()[0])} of {n}; only the last may be")
+        raise UserError(f"{where}: truncated at step {int(truncated.nonzero()[0])} of {n}; only the last step may be")
     columns = {
         "x": states[:-1],
         "u": taken("actions", episode.actions, n, torch.float64),
@@ -274,14 +274,16 @@ def _has_safety(episode: Any) -> bool:
 
 
 def _by_constraint(values: Tensor) -> Tensor:
-    """[N] as [N, 1]; [N, m] stays."""
+    """Reshape [N] to [N, 1]; leave [N, m] as it is."""
     return values[:, None] if values.dim() == 1 else values
 
 
 def _judge(what: str, function: OfSteps, x: Tensor, u: Tensor) -> Tensor:
-    """What a user's function says of the steps [N, m]."""
+    """Apply a user's function to the steps, and check that it returns [N] or [N, m]: [N, m]."""
     values = function(x, u)
     if not isinstance(values, Tensor) or values.dim() not in (1, 2) or len(values) != len(x):
         shape = list(values.shape) if isinstance(values, Tensor) else type(values).__name__
-        raise UserError(f"{what}= gave {shape} for {len(x)} steps; it must give a tensor [{len(x)}] or [{len(x)}, m]")
+        raise UserError(
+            f"{what}= returned {shape} for {len(x)} steps; it must return a tensor [{len(x)}] or [{len(x)}, m]"
+        )
     return _by_constraint(values)

@@ -1,4 +1,4 @@
-"""A `State` as bytes and back: a JSON text, and behind it the tensors' numbers as they are. Nothing in it is code."""
+"""Packing a `State` into bytes: JSON text followed by the raw values of its tensors, without any code to run."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _TENSOR = "$tensor"
 
 
 def pack(state: State) -> bytes:
-    """The state as bytes: the length of the text, the text, and the tensors one behind the other."""
+    """Pack a state into bytes: the length of the text, the text, and the tensors one after the other."""
     blocks: list[bytes] = []
     size = 0
 
@@ -40,7 +40,7 @@ def pack(state: State) -> bytes:
         if isinstance(value, dict):
             if not all(isinstance(name, str) for name in value) or value.keys() == {_TENSOR}:
                 raise TypeError(
-                    f"a state has the names {list(value)[:5]}; they must be text, and not '{_TENSOR}' alone"
+                    f"a state has the keys {list(value)[:5]}; they must be strings, and not '{_TENSOR}' alone"
                 )
             return {name: plain(part) for name, part in value.items()}
         if isinstance(value, (list, tuple)):
@@ -52,7 +52,7 @@ def pack(state: State) -> bytes:
 
 
 def unpack(packed: bytes) -> State:
-    """What `pack` made bytes of; tensors are on the CPU. Anything else is a ValueError."""
+    """Return the state that `pack` packed, with tensors on the CPU; raise ValueError for any other bytes."""
     if len(packed) < _LENGTH.size:
         raise ValueError(f"it has {len(packed)} bytes")
     (length,) = _LENGTH.unpack_from(packed)
@@ -81,7 +81,7 @@ def unpack(packed: bytes) -> State:
 
 
 def _tensor(about: Any, numbers: memoryview, due: int) -> tuple[Tensor, int]:
-    """The tensor, which begins where the one before it ended, and where it ends."""
+    """Return a tensor, which must begin at `due`, where the previous one ended, and where it ends itself."""
     match about:
         case [str(name), list(shape), int(place)] if name in _DTYPES and all(type(n) is int and n >= 0 for n in shape):
             dtype, count = _DTYPES[name], math.prod(shape)
@@ -90,10 +90,10 @@ def _tensor(about: Any, numbers: memoryview, due: int) -> tuple[Tensor, int]:
     end = place + count * dtype.itemsize
     if place != due or end > len(numbers):
         raise ValueError(f"a tensor of shape {shape} at {place} lies outside its {len(numbers)} bytes")
-    # A copy: tensors over the bytes of a file would be read-only, and would keep all of them in memory.
+    # Copy: a view of the bytes of a file would be read-only and would keep all of them in memory.
     array = np.frombuffer(numbers[place:end], dtype=name).copy()
     try:
         return torch.from_numpy(array).reshape(shape), end
     except (TypeError, RuntimeError) as error:
-        # Beside a 0 any other size would fit.
+        # Next to a size of 0 any other size passes the checks above.
         raise ValueError(f"a tensor has the shape {str(shape)[:80]}") from error

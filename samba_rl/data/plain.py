@@ -1,4 +1,4 @@
-"""Dataclasses as plain JSON values and back, checked against their type hints: nothing in a file can make code run."""
+"""Dataclasses as plain JSON values and back, checked against their type hints, so that no file can run code."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _INFINITE = {"inf": math.inf, "-inf": -math.inf}
 
 
 def to_plain(value: Any) -> Any:
-    """Dataclasses as dicts, tuples as lists; JSON knows neither NaN, which becomes null, nor infinity: "inf"."""
+    """Convert dataclasses to dicts and tuples to lists; NaN becomes null and infinity "inf", since JSON has neither."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {part.name: to_plain(getattr(value, part.name)) for part in dataclasses.fields(value)}
     if isinstance(value, dict):
@@ -26,9 +26,10 @@ def to_plain(value: Any) -> Any:
 
 
 def from_plain(kind: Any, value: Any, where: str) -> Any:
-    """What `to_plain` made a plain value of; `where` names it in errors.
+    """Restore a value of type `kind` from what `to_plain` returned; `where` names it in errors.
 
-    Fields that are missing have their defaults, so that a file from before a field existed can still be read.
+    Missing fields take their defaults, so that files from before a field existed can still be read. A class may have a
+    static method `upgrade(value)` that translates values which an earlier version wrote.
     """
     if dataclasses.is_dataclass(kind) and isinstance(kind, type):
         return _dataclass(kind, value, where)
@@ -43,7 +44,7 @@ def from_plain(kind: Any, value: Any, where: str) -> Any:
         return _tuple(arguments, value, where)
     if kind is float:
         return _number(value, where)
-    # bool is a kind of int to Python, not to people.
+    # To Python a bool is an int, to people it is not.
     if not isinstance(value, kind) or isinstance(value, bool) is not (kind is bool):
         raise _wrong(where, value, _IN_WORDS.get(kind, str(kind)))
     return value
@@ -57,6 +58,9 @@ def _wrong(where: str, value: Any, wanted: str) -> UserError:
 
 
 def _dataclass(kind: type, value: Any, where: str) -> Any:
+    upgrade = getattr(kind, "upgrade", None)
+    if upgrade is not None:
+        value = upgrade(value)
     if not isinstance(value, dict):
         raise _wrong(where, value, "a group of named values")
     hints = get_type_hints(kind)
@@ -80,7 +84,7 @@ def _one_of(kinds: tuple[Any, ...], value: Any, where: str) -> Any:
         try:
             return from_plain(one, value, where)
         except UserError:
-            # Where it is the only kind, its own message is the clearest.
+            # With only one kind, its own message is the clearest.
             if len(rest) == 1:
                 raise
     raise _wrong(where, value, "one of " + ", ".join(map(str, choices or rest)))

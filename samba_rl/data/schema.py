@@ -1,4 +1,4 @@
-"""What the columns of a data set are, and which steps fit them."""
+"""`Schema`: the columns of a data set, and checks that steps fit them."""
 
 from __future__ import annotations
 
@@ -21,19 +21,22 @@ DTYPES = dict.fromkeys(FIELDS, torch.float64) | {
     "episode": torch.int64,
     "step": torch.int64,
 }
-# Beyond it float64 has no longer every whole number.
+# Above it, float64 cannot represent every whole number.
 _WHOLE = 2**53
 
 
 class Column(NamedTuple):
-    """A column of a table: its name, and where in `Transitions` its numbers are."""
+    """A column of a table of transitions."""
 
     name: str
+    """Name in the header."""
     field: str
+    """Field of `Transitions` that holds its values."""
     place: int | None = None
+    """Column of that field; None where the field is a vector."""
 
     def of(self, steps: Transitions) -> Tensor:
-        """Its numbers [N]."""
+        """Return its values [N]."""
         values: Tensor = getattr(steps, self.field)
         return values if self.place is None else values[:, self.place]
 
@@ -41,14 +44,14 @@ class Column(NamedTuple):
 @final
 @dataclass(frozen=True)
 class Schema:
-    """What the columns of a data set are called; any name that text can hold."""
+    """Names of the columns of a data set; any text will do."""
 
     states: tuple[str, ...]
-    """[nx]"""
+    """Names of the state dimensions [nx]."""
     actions: tuple[str, ...]
-    """[nu]"""
+    """Names of the action dimensions [nu]."""
     constraints: tuple[str, ...]
-    """[m]"""
+    """Names of the constraints [m]."""
 
     def __post_init__(self) -> None:
         for kind in ("states", "actions", "constraints"):
@@ -58,7 +61,7 @@ class Schema:
             object.__setattr__(self, kind, tuple(names))
             for name in names:
                 if not isinstance(name, str) or not name or "\0" in name:
-                    raise UserError(f"schema: {kind} has the name {name!r}; give text that is not empty, without NUL")
+                    raise UserError(f"schema: {kind} has the name {name!r}; give non-empty text without NUL")
                 try:
                     name.encode()
                 except UnicodeEncodeError as error:
@@ -80,7 +83,7 @@ class Schema:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns of a table of transitions: `episode`, `step`, `terminated`, `x:…`, `u:…`, `next:…`, `cost`, …."""
+        """Return the columns of a table: `episode`, `step`, `terminated`, `x:…`, `u:…`, `next:…`, `cost`, …."""
         return tuple(column.name for column in self._layout)
 
     @property
@@ -94,8 +97,8 @@ class Schema:
 
 
 def room(schema: Schema, size: int) -> Transitions:
-    """Transitions [size], on the CPU, whose values are still to be written."""
-    # A tensor made in inference mode could not be written to outside of it.
+    """Return uninitialised transitions [size] on the CPU."""
+    # A tensor made in inference mode cannot be written to outside of it.
     with torch.inference_mode(False):
         shapes = schema._shapes(size)
         return Transitions(
@@ -103,23 +106,23 @@ def room(schema: Schema, size: int) -> Transitions:
         )
 
 
-# What fits ------------------------------------------------------------------------------------------------------------
+# Checks ---------------------------------------------------------------------------------------------------------------
 
 
 def exact(what: str, values: Tensor, dtype: torch.dtype) -> Tensor:
-    """The same values on the CPU in a wider type; a type whose values might change is an error."""
+    """Convert values to a wider type on the CPU; raise UserError if that could change them."""
     whole = values.dtype in (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
     if dtype == torch.float64 and whole:
         fits = not bool(((values > _WHOLE) | (values < -_WHOLE)).any())
     else:
         fits = {torch.float64: values.dtype.is_floating_point, torch.int64: whole}.get(dtype, values.dtype == dtype)
     if not fits:
-        raise UserError(f"{what} is of type {values.dtype}, which {dtype} does not hold exactly; convert it first")
+        raise UserError(f"{what} is of type {values.dtype}, which {dtype} cannot represent exactly; convert it first")
     return values.detach().to("cpu", dtype)
 
 
 def fitted(schema: Schema, steps: Transitions) -> Transitions:
-    """The steps as float64, int64 and bool on the CPU, with every shape as the schema has it."""
+    """Convert steps to float64, int64 and bool on the CPU; raise UserError unless their shapes fit the schema."""
     fitting = {}
     for name, shape in schema._shapes(len(steps)).items():
         values = getattr(steps, name)
@@ -132,54 +135,57 @@ def fitted(schema: Schema, steps: Transitions) -> Transitions:
 
 
 def step_in_words(steps: Transitions, row: int) -> str:
-    """Which step a row is, for an error message."""
+    """Return the episode and step of a row, for an error message."""
     return f"episode {int(steps.episode[row])}, step {int(steps.step[row])}"
 
 
 def check_finite(schema: Schema, steps: Transitions) -> None:
-    """See that every number is finite."""
+    """Raise UserError unless every value is finite."""
     for column in schema._layout:
         values = column.of(steps)
         bad = ~values.isfinite()
         if bad.any():
             row = int(bad.nonzero()[0])
             raise UserError(
-                f"{step_in_words(steps, row)}: '{column.name}' is {values[row].item()}; it must be finite. Mend what "
-                "measured it, or leave the episode out"
+                f"{step_in_words(steps, row)}: '{column.name}' is {values[row].item()}; it must be finite. Fix the "
+                "measurement, or leave the episode out"
             )
 
 
 def check_episodes(schema: Schema, steps: Transitions) -> list[int]:
-    """The numbers of the episodes, each of which must be whole: steps from 0, every one from where the last led."""
+    """Return the numbers of the episodes; raise UserError unless each is whole, with consecutive steps from 0."""
     runs = blocks(steps.episode)
     numbers = [int(steps.episode[rows.start]) for rows in runs]
     for number, times in Counter(numbers).items():
         if times > 1:
-            raise UserError(f"episode {number} comes in {times} pieces; give its steps one behind the other")
+            raise UserError(f"episode {number} is split into {times} pieces; give its steps one after the other")
     for number, rows in zip(numbers, runs, strict=True):
         step = steps.step[rows]
         wrong = (step != torch.arange(len(step), device="cpu")).nonzero()
         if len(wrong):
             due = int(wrong[0])
-            raise UserError(f"episode {number} has step {int(step[due])} where step {due} is due; give all, in order")
-        # By their bits: 0 and -0 are different measurements, of which a Minari dataset keeps one.
+            raise UserError(
+                f"episode {number} has step {int(step[due])} in place of step {due}; give all steps in order"
+            )
+        # Compare bits: 0 and -0 are different measurements, and a Minari dataset would keep only one of them.
         jumps = steps.x[rows][1:].view(torch.int64) != steps.x_next[rows][:-1].view(torch.int64)
         if jumps.any():
             due, place = (int(i) for i in jumps.nonzero()[0])
             before, after = steps.x_next[rows][due, place].item(), steps.x[rows][due + 1, place].item()
             raise UserError(
-                f"episode {number}, step {due + 1} leaves '{schema.states[place]}' = {after!r}, but step {due} reached "
-                f"{before!r}; give states that follow each other exactly, or begin a new episode"
+                f"episode {number}, step {due + 1} starts at '{schema.states[place]}' = {after!r}, but step {due} "
+                f"ended at {before!r}; start each step exactly where the last one ended, or begin a new episode"
             )
         early = steps.terminated[rows][:-1].nonzero()
         if len(early):
             raise UserError(
-                f"episode {number} is terminated at step {int(early[0])} of 0..{len(step) - 1}; only the last may be"
+                f"episode {number} is terminated at step {int(early[0])} of 0..{len(step) - 1}; only its last step may "
+                "be terminated"
             )
     return numbers
 
 
 def blocks(episode: Tensor) -> list[slice]:
-    """The rows of each run of equal numbers [N]."""
+    """Return the rows of each run of equal episode numbers [N]."""
     ends = [*((episode[1:] != episode[:-1]).nonzero()[:, 0] + 1).tolist(), len(episode)]
     return [slice(start, end) for start, end in zip([0, *ends], ends, strict=False) if end > start]

@@ -18,18 +18,18 @@ from samba_rl.types import Transitions
 
 _IN_WORDS = {torch.float64: "a number", torch.bool: "True or False", torch.int64: "a whole number"}
 AT_ONCE = 10_000
-"""Lines that are made into text together: as text they take many times their memory."""
+"""Number of lines formatted at a time; as text they take many times their memory."""
 
 
 def write_csv(path: FilePath, schema: Schema, steps: Transitions) -> None:
-    """Write the steps as CSV with a header line."""
+    """Write steps as CSV with a header line."""
     with replacing(path) as file:
         file.write(_header(schema))
         file.writelines(_lines(schema, steps))
 
 
 def append_csv(path: FilePath, schema: Schema, steps: Transitions, *, anew: bool = False) -> None:
-    """Write the steps behind those that are there, or `anew`; the system flushes them to the disk when it likes."""
+    """Append steps to a CSV file, or write it `anew`; the operating system decides when they reach the disk."""
     with open(path, "wb" if anew else "ab") as file:
         file.write(_header(schema) if anew else b"")
         file.writelines(_lines(schema, steps))
@@ -37,13 +37,13 @@ def append_csv(path: FilePath, schema: Schema, steps: Transitions, *, anew: bool
 
 def _header(schema: Schema) -> bytes:
     text = io.StringIO(newline="")
-    # A name may hold commas and quotes.
+    # A name may contain commas and quotes.
     csv.writer(text).writerow(schema.columns)
     return text.getvalue().encode()
 
 
 def _lines(schema: Schema, steps: Transitions) -> Iterator[bytes]:
-    """The steps as lines of CSV, `AT_ONCE` at a time; no number needs quotes."""
+    """Yield steps as lines of CSV, `AT_ONCE` at a time; numbers need no quotes."""
     for start in range(0, len(steps), AT_ONCE):
         columns = _cells(
             schema, Transitions(**{name: value[start : start + AT_ONCE] for name, value in vars(steps).items()})
@@ -52,10 +52,10 @@ def _lines(schema: Schema, steps: Transitions) -> Iterator[bytes]:
 
 
 def _cells(schema: Schema, steps: Transitions) -> list[list[str]]:
-    """The text of each column.
+    """Return the text of each column.
 
-    To find the shortest text that gives the same float takes longer than all the rest. Within an episode a step leaves
-    the state that the one before it reached, whose text is there already.
+    Finding the shortest text of a float takes longer than everything else. Within an episode a step starts in the state
+    that the previous one reached, so its text is already known.
     """
     reached = [_texts(values) for values in steps.x_next.T]
     same = (steps.x[1:].view(torch.int64) == steps.x_next[:-1].view(torch.int64)).T.tolist()
@@ -74,12 +74,12 @@ def _cells(schema: Schema, steps: Transitions) -> list[list[str]]:
 
 
 def _texts(values: Tensor) -> list[str]:
-    """Numbers [N] as text; `repr` of a float is the shortest that gives the same float."""
+    """Return values [N] as text; `repr` of a float is the shortest text that reads back as the same float."""
     return list(map(repr, values.tolist()))
 
 
 def read_csv(path: FilePath) -> tuple[Schema, Transitions]:
-    """What `write_csv` wrote; the columns may stand in any order."""
+    """Read a file that `write_csv` wrote; its columns may be in any order."""
     try:
         with open(path, encoding="utf-8-sig", newline="") as file:
             reader = csv.reader(file, strict=True)
@@ -98,7 +98,7 @@ def read_csv(path: FilePath) -> tuple[Schema, Transitions]:
 
 
 def write_parquet(path: FilePath, schema: Schema, steps: Transitions) -> None:
-    """Write the steps as Parquet, as float64, int64 and bool."""
+    """Write steps as Parquet, as float64, int64 and bool."""
     pa, pq = _pyarrow()
     table = pa.table({column.name: column.of(steps).numpy() for column in schema._layout})
     with replacing(path) as file:
@@ -106,7 +106,7 @@ def write_parquet(path: FilePath, schema: Schema, steps: Transitions) -> None:
 
 
 def read_parquet(path: FilePath) -> tuple[Schema, Transitions]:
-    """What `write_parquet` wrote; the columns may stand in any order."""
+    """Read a file that `write_parquet` wrote; its columns may be in any order."""
     pa, pq = _pyarrow()
     try:
         with open(path, "rb") as file:
@@ -130,11 +130,11 @@ def _pyarrow() -> tuple[Any, Any]:
 
 
 def _schema_of(path: FilePath, header: Sequence[str]) -> Schema:
-    """The schema whose columns these are, in any order."""
+    """Return the schema that has these columns, in any order; raise UserError if there is none."""
 
     def named(*prefixes: str) -> tuple[str, ...]:
         found = [(name, p) for name in header for p in prefixes if name.startswith(p) and name != p]
-        # Without any, a stand-in lets the comparison below name what is missing.
+        # If there is none, a placeholder lets the comparison below name what is missing.
         return tuple(dict.fromkeys(name[len(p) :] for name, p in found)) or ("…",)
 
     schema = Schema(named("x:", "next:"), named("u:"), named("safety:", "violation:"))
@@ -143,7 +143,7 @@ def _schema_of(path: FilePath, header: Sequence[str]) -> Schema:
     twice = sorted({name for name in header if header.count(name) > 1})
     words = [
         f"{word} {', '.join(map(repr, names))}"
-        for word, names in (("lacks", missing), ("has the unknown", unknown), ("has twice", twice))
+        for word, names in (("lacks", missing), ("has the unknown", unknown), ("repeats", twice))
         if names
     ]
     if words:
@@ -152,14 +152,14 @@ def _schema_of(path: FilePath, header: Sequence[str]) -> Schema:
 
 
 def _parse_row(where: str, header: Sequence[str], dtypes: Mapping[str, torch.dtype], row: Sequence[str]) -> list[Any]:
-    """The values of a line of a CSV file."""
+    """Parse a line of a CSV file."""
     if len(row) != len(header):
         raise UserError(f"{where} has {len(row)} fields; the header has {len(header)}. Is the file complete?")
     values = []
     for name, text in zip(header, row, strict=True):
         try:
             if "_" in text:
-                raise ValueError("Python reads 1_0 as ten; here it is a slip")
+                raise ValueError("Python reads 1_0 as ten, but in a table it is a typing error")
             values.append(_PARSE[dtypes[name]](text))
         except (ValueError, KeyError) as error:
             raise UserError(f"{where}, column '{name}': {text!r} is not {_IN_WORDS[dtypes[name]]}") from error
@@ -181,7 +181,7 @@ _PARSE: dict[torch.dtype, Callable[[str], Any]] = {
 
 
 def _assemble(schema: Schema, columns: Mapping[str, Tensor]) -> Transitions:
-    """Transitions from their columns [N] by name."""
+    """Make transitions from their columns [N] by name."""
     parts: dict[str, list[Tensor]] = {}
     for column in schema._layout:
         parts.setdefault(column.field, []).append(columns[column.name])

@@ -1,4 +1,4 @@
-"""How much better or worse an action was than expected: critics, and generalised advantage estimation."""
+"""Advantages of actions, by generalised advantage estimation, and the critics that predict values."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ class AdvantageSettings:
     """Discounting and critics."""
 
     gamma: float = 0.99
-    """γ, the discount of the objectives; constraints are never discounted."""
+    """Discount γ of the objectives. Constraints are never discounted."""
     lam: float = 0.95
-    """λ of generalised advantage estimation: 1 trusts the traces alone, 0 the critics."""
+    """λ of generalised advantage estimation, in [0, 1]: 1 uses the traces alone, 0 one step and then the critics."""
     hidden: tuple[int, ...] = (32, 32)
-    """Units of each hidden layer of a critic (tanh)."""
+    """Units in each hidden layer (tanh) of a critic."""
     time: bool = True
-    """Whether critics see how far the episode is: with a short horizon the cost to go depends on it."""
+    """Whether critics see the time within the episode, on which the cost to go of a short horizon depends."""
     tail_critic: bool = True
-    """Whether constraints have critics as well; without, an action is weighed by all of the excess that follows it."""
+    """Whether constraints have critics too. Without them an action is weighed by all of the excess that follows it."""
 
 
 def gae(steps: Tensor, values: Tensor, gamma: Tensor | float, lam: Tensor | float) -> Tensor:
-    """Advantages [..., T] of actions, from what the steps cost and what critics expected before each [..., T].
+    """Compute the advantages [..., T] of actions from the costs of the steps and the values before them [..., T].
 
-    Steps after an episode's end must cost zero and have zero value; after the last step nothing follows.
+    Steps after an episode's end must have zero cost and zero value. Nothing follows the last step.
     """
     after = torch.cat([values[..., 1:], torch.zeros_like(values[..., :1])], dim=-1)
     surprise = steps + _spread(gamma, steps) * after - values
@@ -47,12 +47,12 @@ def gae(steps: Tensor, values: Tensor, gamma: Tensor | float, lam: Tensor | floa
 
 
 def to_go(steps: Tensor, gamma: Tensor | float) -> Tensor:
-    """The discounted sum [..., T] of what each step and the later ones cost [..., T]: Monte-Carlo targets."""
+    """Compute Monte-Carlo targets [..., T]: the discounted costs [..., T] of each step and those after it."""
     return gae(steps, torch.zeros_like(steps), gamma, 1.0)
 
 
 def _spread(number: Tensor | float, like: Tensor) -> Tensor | float:
-    """A tensor [K] beside [K, B, T]."""
+    """Reshape a tensor [K] so that it broadcasts with [K, ...]; leave a plain number alone."""
     return number.reshape(-1, *[1] * (like.dim() - 1)) if isinstance(number, Tensor) else number
 
 
@@ -77,7 +77,7 @@ class Critics(nn.Module):
         self.register_buffer("std", torch.ones(count))
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Values [K, N], normalised, at inputs [K, N, ni]."""
+        """Return the normalised values [K, N] at inputs [K, N, ni]."""
         h = inputs
         last = len(self.weights) - 1
         for i, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
@@ -88,21 +88,21 @@ class Critics(nn.Module):
 
     @torch.no_grad()
     def values(self, inputs: Tensor) -> Tensor:
-        """Values [K, N] in the units of the targets."""
+        """Return the values [K, N] at inputs [K, N, ni], in the units of the targets."""
         out: Tensor = self(inputs)
         return out * self.std[:, None] + self.mean[:, None]
 
     @torch.no_grad()
     def normalised(self, targets: Tensor) -> Tensor:
-        """Targets [K, N] in the units of the networks."""
+        """Return targets [K, N] in the units of the networks."""
         return (targets - self.mean[:, None]) / self.std[:, None]
 
     @torch.no_grad()
     def renormalise(self, targets: Tensor) -> None:
-        """Take mean and spread from targets [K, N].
+        """Set the mean and the standard deviation from targets [K, N].
 
-        The networks stay as they are, so their values change along. That suits ζ, whose scale falls by orders of
-        magnitude as data come in while its shape lasts; costs keep their scale anyway.
+        The networks are not corrected for it, so the predicted values move with the targets. That suits ζ, whose scale
+        falls by orders of magnitude as data come in while its shape persists; costs keep their scale anyway.
         """
         mean, std = targets.mean(1), targets.std(1, correction=0)
         self.mean.copy_(mean)

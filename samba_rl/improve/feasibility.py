@@ -1,85 +1,88 @@
-"""How low a constraint can be brought at all: a policy that minimises nothing else, on the same model."""
+"""Feasibility: the least value that a constraint can reach on the model, found by a policy that minimises only that."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import final
 
 from torch import Generator
 
-from samba_rl.events import Log, Notice
+from samba_rl.events import Notice
 from samba_rl.improve.advantages import AdvantageSettings
-from samba_rl.improve.constraints import Constraint, Multiplier
+from samba_rl.improve.constraints import Constraint
+from samba_rl.improve.multipliers import Multiplier, Multipliers
 from samba_rl.improve.policies import GaussianPolicy
-from samba_rl.improve.step import Control
-from samba_rl.improve.updates.proximal import ProximalSettings
+from samba_rl.improve.step import Improver
+from samba_rl.improve.updates.rules import Proximal, UpdateSettings
 from samba_rl.types import Source, State
 
 
 @final
 class Safest:
-    """A policy on the way to the least value of a constraint; it goes on from where it was, from model to model."""
+    """A policy that minimises one constraint alone, improved further from model to model."""
 
     def __init__(
         self,
         start: GaussianPolicy,
         constraint: Constraint,
         advantage: AdvantageSettings,
-        update: ProximalSettings,
+        update: UpdateSettings,
         generator: Generator,
     ) -> None:
-        """`start` is best a policy that does next to nothing: that is often safe."""
+        """Begin with the policy `start`, best one that does next to nothing: that is often safe."""
         self._constraint = constraint
-        self._control = Control(start, (), (constraint,), advantage, update, generator)
+        self._improver = Improver(start, (), (constraint,), advantage, Proximal(), update, generator)
 
     def state_dict(self) -> State:
-        """How far it has come."""
-        return self._control.state_dict()
+        """Return the state of the policy, its critic and their optimisers."""
+        return self._improver.state_dict()
 
     def load_state_dict(self, state: State) -> None:
-        """Go on as the one that gave this state would have."""
-        self._control.load_state_dict(state)
+        """Restore what `state_dict` returned."""
+        self._improver.load_state_dict(state)
 
     def least(self, source: Source, iterations: int, trajectories: int, generator: Generator) -> float:
-        """The least value seen in up to so many control iterations; once the limit is met there is nothing to find."""
+        """Return the least value seen in at most `iterations` control iterations; stop once the limit is met."""
         least = float("inf")
         for _ in range(iterations):
-            traces = source(self._control.policy, trajectories, generator)
+            traces = source(self._improver.policy, trajectories, generator)
             least = min(least, self._constraint.measure(traces))
             if least <= self._constraint.limit:
                 break
-            before = self._control.state_dict()
-            self._control(traces, (1.0,), 1.0, 1.0, generator)
-            if not self._control.finite:
-                self._control.load_state_dict(before)
+            before = self._improver.state_dict()
+            batch = self._improver.advantages(traces).combined((), (1.0,))
+            self._improver.update(batch, generator)
+            if not self._improver.finite:
+                self._improver.load_state_dict(before)
         return least
 
 
 @final
 class Feasibility:
-    """Estimates the least values that constraints can have, where it is open whether their limits can be met."""
+    """Estimates the least reachable values of constraints whose limits may be out of reach."""
 
     def __init__(
         self,
         constraints: tuple[Constraint, ...],
-        multipliers: tuple[Multiplier, ...],
+        multipliers: Multipliers,
         make: Callable[[Constraint], Safest],
         iterations: int,
         trajectories: int,
-        log: Log,
     ) -> None:
-        """`make` gives a policy that looks for the least value of a constraint, when it is first needed."""
+        """Call `make` for the policy that searches for the least value of a constraint, when it is first needed."""
         self._constraints, self._multipliers, self._make = constraints, multipliers, make
-        self._iterations, self._trajectories, self._log = iterations, trajectories, log
+        self._iterations, self._trajectories = iterations, trajectories
         self._safest: dict[int, Safest] = {}
 
-    def check(self, source: Source, reached: tuple[float, ...], generator: Generator, last: bool) -> None:
-        """Tell the multipliers the least values, from the `source` and from what the policy has `reached`.
+    def check(
+        self, source: Source, reached: tuple[float, ...], generator: Generator, *, last: bool
+    ) -> Iterator[Notice]:
+        """Update the multipliers' estimates of the least values, and yield a notice where feasibility changes.
 
-        They are looked for when a limit is first missed and at the `last`, and an eighth as long while a limit seems
-        out of reach. The user is told of that, and if it changes.
+        The search runs in full when a limit is first missed and at the `last` check, and an eighth as long after each
+        trial while a limit looks infeasible. `reached` holds the values of the policy itself.
         """
-        for i, (constraint, multiplier) in enumerate(zip(self._constraints, self._multipliers, strict=True)):
+        for i, (constraint, multiplier) in enumerate(zip(self._constraints, self._multipliers.each, strict=True)):
             first, known = multiplier.least is None, multiplier.infeasible
             if not (last or known or (first and reached[i] > constraint.limit)):
                 continue
@@ -87,16 +90,16 @@ class Feasibility:
             least = self._policy(i).least(source, iterations, self._trajectories, generator)
             multiplier.least = min(least, reached[i])
             if multiplier.infeasible and not known:
-                self._log(Notice(_infeasible(constraint, multiplier)))
+                yield Notice(_infeasible(constraint, multiplier))
             elif known and not multiplier.infeasible:
-                self._log(Notice(f"{constraint.in_words()}: the limit {constraint.limit:g} can be met after all"))
+                yield Notice(f"{constraint.in_words()}: the limit {constraint.limit:g} can be met after all")
 
     def state_dict(self) -> State:
-        """How far each of the policies has come."""
+        """Return the state of each search."""
         return {str(index): safest.state_dict() for index, safest in self._safest.items()}
 
     def load_state_dict(self, state: State) -> None:
-        """Go on as the one that gave this state would have."""
+        """Restore what `state_dict` returned."""
         for index, safest in state.items():
             self._policy(int(index)).load_state_dict(safest)
 
@@ -107,8 +110,8 @@ class Feasibility:
 
 
 def _infeasible(constraint: Constraint, multiplier: Multiplier) -> str:
-    """What to tell the user of a limit that seems out of reach."""
-    relaxed = "" if multiplier.settings.slack is None else f" {multiplier.target:.3g} is aimed at instead."
+    """Word the notice about a limit that seems out of reach."""
+    relaxed = "" if multiplier.settings.slack is None else f" The target is {multiplier.target:.3g} instead."
     return (
         f"{constraint.in_words()}: the limit {constraint.limit:g} looks infeasible; the safest policy found on the "
         f"model so far reaches {multiplier.least:.3g}.{relaxed} Raise the limit, or change where the system starts"

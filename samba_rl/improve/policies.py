@@ -1,4 +1,4 @@
-"""Policies: maps from observations to actions."""
+"""Policies, which map observations to actions."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 @final
 @dataclass(frozen=True)
 class UniformPolicy:
-    """Actions drawn uniformly from a box, whatever the observation."""
+    """A policy that draws actions uniformly from a box, whatever the observation."""
 
     low: tuple[float, ...]
-    """[nu]"""
+    """Lower bounds of the actions [nu]."""
     high: tuple[float, ...]
-    """[nu]"""
+    """Upper bounds of the actions [nu]."""
 
     def __call__(self, observation: Tensor, generator: Generator) -> Tensor:
-        """Actions [B, nu] for observations [B, no]."""
+        """Draw actions [B, nu] for observations [B, no]."""
         unit = torch.rand(
             len(observation), len(self.low), generator=generator, device=observation.device, dtype=observation.dtype
         )
@@ -37,19 +37,19 @@ class UniformPolicy:
 
 @final
 class OpenLoopPolicy:
-    """Actions that were fixed beforehand, step by step, whatever the observation. Good for one rollout."""
+    """A policy whose actions were fixed in advance, step by step, whatever the observation. It serves one rollout."""
 
     def __init__(self, actions: Tensor) -> None:
-        """`actions` [B, T, nu]: what episode b does at step t."""
+        """Take the actions of each episode at each step [B, T, nu]."""
         self._actions = actions
         self._next = 0
 
     def episode(self, index: int) -> OpenLoopPolicy:
-        """The actions of one of the episodes, from the beginning."""
+        """Return the policy of one episode, from its first step."""
         return OpenLoopPolicy(self._actions[index : index + 1])
 
     def __call__(self, observation: Tensor, generator: Generator) -> Tensor:
-        """The next actions [B, nu]."""
+        """Return the next actions [B, nu]."""
         self._next += 1
         return self._actions[:, self._next - 1].to(observation)
 
@@ -59,16 +59,18 @@ class PolicySettings:
     """The policy's network and its noise."""
 
     hidden: tuple[int, ...] = (32, 32)
-    """Units of each hidden layer (tanh)."""
+    """Units in each hidden layer (tanh)."""
     std: float = 0.6
-    """Standard deviation of the actions at first, in half widths of the action range."""
+    """Initial standard deviation of the actions, in half widths of the action range."""
     std_floor_first: float = 0.3
-    """It never falls below this at the start of a run, while the model is rough and noise finds what to learn."""
+    """Lower bound of the standard deviation at the start of a run, when the model is rough and noise finds what it
+    lacks, in half widths of the action range. The bound falls geometrically to `std_floor`."""
     std_floor: float = 0.05
-    """Nor below this by the end: a policy without noise no longer learns."""
+    """Lower bound of the standard deviation at the end of a run, in half widths of the action range. A policy without
+    noise stops learning."""
     mean_bound: float | None = 1.1
-    """The mean is squashed to within this many half widths of the centre of the action range. Outside the range
-    clipping hides the noise and gradients say nothing. None: unbounded, as in the paper."""
+    """Bound of the mean action, in half widths from the centre of the action range; a tanh squashes the mean to it. Far
+    outside the range, clipping hides the noise and the gradient vanishes. None: unbounded, as in the paper."""
 
     def __post_init__(self) -> None:
         for name in ("std", "std_floor_first", "std_floor"):
@@ -76,35 +78,40 @@ class PolicySettings:
                 raise UserError(f"policy.{name} = {getattr(self, name)}; it must be positive")
 
     def floor_at(self, progress: float) -> float:
-        """The floor of the standard deviation when this share of the real samples is spent."""
+        """Return the lower bound of the standard deviation when this share of the real samples is spent."""
         return math.exp((1 - progress) * math.log(self.std_floor_first) + progress * math.log(self.std_floor))
 
 
 @final
 class GaussianPolicy(nn.Module):
-    """u ~ N(mean(observation), std²), the mean a tanh network, the standard deviation the same everywhere.
+    """A policy u ~ N(mean(observation), std²) whose mean is a tanh network and whose std is the same everywhere.
 
-    Inside, actions are measured in half widths of their range from its centre, observations in `scale` from `centre`.
+    Its networks work in normalised units: actions in half widths of their range from its centre, observations in
+    `scale` from `centre`.
     """
 
     centre: Tensor
+    """Centre of the observations [no]."""
     scale: Tensor
+    """Scale of the observations [no]."""
     middle: Tensor
+    """Centre of the action range [nu]."""
     reach: Tensor
+    """Half width of the action range [nu]."""
 
     def __init__(
         self,
-        low: Sequence[float],
-        high: Sequence[float],
+        low: Sequence[float] | Tensor,
+        high: Sequence[float] | Tensor,
         centre: Tensor,
         scale: Tensor,
         settings: PolicySettings,
         generator: Generator,
     ) -> None:
-        """`low` and `high` are the actions' bounds; `centre` and `scale` [no] normalise observations."""
+        """Make a fresh policy for actions within `low` and `high` [nu]; `centre` and `scale` [no] normalise inputs."""
         super().__init__()
         self.settings = settings
-        lows, highs = torch.tensor(low, dtype=torch.float32), torch.tensor(high, dtype=torch.float32)
+        lows, highs = torch.as_tensor(low, dtype=torch.float32), torch.as_tensor(high, dtype=torch.float32)
         self.register_buffer("middle", (lows + highs) / 2)
         self.register_buffer("reach", (highs - lows) / 2)
         self.register_buffer("centre", centre.float())
@@ -113,50 +120,50 @@ class GaussianPolicy(nn.Module):
         layers: list[nn.Module] = []
         for size_in, size_out in itertools.pairwise(sizes):
             layers += [linear(size_in, size_out, math.sqrt(2), generator), nn.Tanh()]
-        # A small last layer: at first the policy is nearly its noise alone, centred in the action range.
+        # A small last layer, so that a fresh policy is little more than noise around the centre of the action range.
         layers.append(linear(sizes[-1], len(lows), 0.01, generator))
         self.network = nn.Sequential(*layers)
         self.log_std = nn.Parameter(torch.full((len(lows),), math.log(settings.std)))
 
     def normalised(self, observation: Tensor) -> Tensor:
-        """Observations [..., no] as the networks see them, in float32."""
+        """Return observations [..., no] as the network sees them, in float32."""
         return ((observation - self.centre) / self.scale).float()
 
     def mean_of(self, inputs: Tensor) -> Tensor:
-        """The mean [..., nu], in half widths, of normalised observations [..., no]."""
+        """Return the mean action [..., nu], in half widths, at normalised observations [..., no]."""
         out: Tensor = self.network(inputs)
         bound = self.settings.mean_bound
         return out if bound is None else bound * (out / bound).tanh()
 
     @property
     def std(self) -> Tensor:
-        """The standard deviation of the actions, in half widths [nu]."""
+        """Return the standard deviation of the actions, in half widths [nu]."""
         return self.log_std.exp()
 
     @torch.no_grad()
     def floor_std(self, floor: float) -> None:
-        """Lift the standard deviation to a floor, in half widths."""
+        """Raise the standard deviation to at least `floor`, in half widths."""
         self.log_std.clamp_(min=math.log(floor))
 
     def raw(self, action: Tensor) -> Tensor:
-        """Actions [..., nu] in half widths from the centre, in float32."""
+        """Return actions [..., nu] in half widths from the centre of their range, in float32."""
         return ((action - self.middle) / self.reach).float()
 
     def log_density(self, inputs: Tensor, raw: Tensor) -> Tensor:
-        """log π [...] of actions in half widths [..., nu] at normalised observations [..., no]."""
+        """Compute log π [...] of actions in half widths [..., nu] at normalised observations [..., no]."""
         z = (raw - self.mean_of(inputs)) * (-self.log_std).exp()
         return -0.5 * z.square().sum(-1) - (self.log_std.sum() + 0.5 * math.log(2 * math.pi) * len(self.log_std))
 
     @torch.no_grad()
     def forward(self, observation: Tensor, generator: Generator) -> Tensor:
-        """Actions [B, nu] for observations [B, no], drawn with the generator."""
+        """Draw actions [B, nu] for observations [B, no]."""
         mean = self.mean_of(self.normalised(observation))
         noise = torch.randn(mean.shape, generator=generator, device=mean.device, dtype=mean.dtype)
         return (self.middle + self.reach * (mean + self.std * noise)).to(observation.dtype)
 
     @torch.no_grad()
     def mean_action(self, observation: Tensor) -> Tensor:
-        """The mean actions [B, nu] for observations [B, no]: how a policy acts once it has learned."""
+        """Return the mean actions [B, nu] for observations [B, no]."""
         mean = self.mean_of(self.normalised(observation))
         return (self.middle + self.reach * mean).to(observation.dtype)
 
@@ -164,17 +171,17 @@ class GaussianPolicy(nn.Module):
 @final
 @dataclass(frozen=True)
 class MeanPolicy:
-    """A Gaussian policy without its noise."""
+    """A Gaussian policy that acts by its mean, without noise."""
 
     policy: GaussianPolicy
 
     def __call__(self, observation: Tensor, generator: Generator) -> Tensor:
-        """The mean actions [B, nu] for observations [B, no]."""
+        """Return the mean actions [B, nu] for observations [B, no]."""
         return self.policy.mean_action(observation)
 
 
 def linear(size_in: int, size_out: int, gain: float, generator: Generator) -> nn.Linear:
-    """A layer with orthogonal weights of that gain and no bias at first, from the generator alone."""
+    """Make a layer with random orthogonal weights of this gain and zero bias."""
     layer = nn.Linear(size_in, size_out)
     with torch.no_grad():
         layer.weight.copy_(gain * orthogonal(size_out, size_in, generator))
@@ -183,7 +190,7 @@ def linear(size_in: int, size_out: int, gain: float, generator: Generator) -> nn
 
 
 def orthogonal(rows: int, columns: int, generator: Generator) -> Tensor:
-    """A random [rows, columns] matrix with orthonormal rows or columns, whichever are fewer."""
+    """Draw a random matrix [rows, columns] with orthonormal rows or columns, whichever are fewer."""
     tall = torch.randn(max(rows, columns), min(rows, columns), generator=generator)
     q: Tensor
     q, r = torch.linalg.qr(tall)
@@ -192,5 +199,5 @@ def orthogonal(rows: int, columns: int, generator: Generator) -> Tensor:
 
 
 def tanh_(x: Tensor) -> Tensor:
-    """tanh(x) in place, on a CPU as 2 σ(2 x) - 1: PyTorch's sigmoid takes a sixth of the time of its tanh there."""
+    """Compute tanh(x) in place, on a CPU as 2 σ(2 x) - 1: there PyTorch's sigmoid is six times as fast as its tanh."""
     return x.mul_(2).sigmoid_().mul_(2).sub_(1) if x.device.type == "cpu" else x.tanh_()

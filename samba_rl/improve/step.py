@@ -1,9 +1,9 @@
-"""One control iteration: traces in, a better policy out. The inner loop of the paper's Algorithm 1."""
+"""One control iteration in parts: advantages of the traces, their weights, and the update of policy and critics."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, Protocol, final
+from typing import NamedTuple, final
 
 import torch
 from torch import Generator, Tensor
@@ -12,67 +12,74 @@ from samba_rl.improve.advantages import AdvantageSettings, Critics, gae, to_go
 from samba_rl.improve.constraints import Constraint
 from samba_rl.improve.objectives import Objective
 from samba_rl.improve.policies import GaussianPolicy
-from samba_rl.improve.updates.batch import Batch, Limit, UpdateReport
-from samba_rl.improve.updates.multi_gradient import min_norm_weights, policy_gradients
-from samba_rl.improve.updates.natural import TrustRegionUpdate
-from samba_rl.improve.updates.proximal import ProximalSettings, ProximalUpdate
-from samba_rl.improve.updates.trust_region import TrustRegionSettings
+from samba_rl.improve.updates.batch import Batch
+from samba_rl.improve.updates.min_norm import min_norm_weights, policy_gradients
+from samba_rl.improve.updates.rules import UpdateRule, UpdateSettings
 from samba_rl.types import State, Traces
 
 
 @dataclass(frozen=True)
 class WeightSettings:
-    """λ_π: how cost and information are weighed against each other, by the shortest combination of their gradients."""
+    """λ_π, the weight of cost against information: the shortest convex combination of their gradients."""
 
     spread: bool = True
-    """Measure both advantages in their own standard deviations first. In their own units the shortest combination would
-    belong to whichever has the smaller numbers."""
+    """Measure both advantages in their own standard deviations first. In their own units the shortest combination
+    would belong to whichever has the smaller numbers."""
     least_cost_weight: float = 0.7
-    """λ_π is at least this at the start of a run, and rises to one by its end, where learning more no longer pays."""
+    """Lower bound of λ_π at the start of a run. It rises to 1 by the end, where more information no longer pays."""
 
     def least_at(self, progress: float) -> float:
-        """The least λ_π when this share of the real samples is spent."""
+        """Return the lower bound of λ_π when this share of the real samples is spent."""
         return self.least_cost_weight + (1 - self.least_cost_weight) * progress
 
 
-Rule = Literal["proximal", "trust-region", "projection"]
+class Advantages(NamedTuple):
+    """Advantages of the N steps that took place in a batch of traces; lower is better."""
 
+    inputs: Tensor
+    """Normalised observations [N, no]."""
+    raw: Tensor
+    """Actions in half widths of their range [N, nu]."""
+    objectives: Tensor
+    """Advantages on the objectives [k, N]."""
+    tails: Tensor
+    """Advantages on the constraints [m, N]."""
+    critic_inputs: Tensor
+    """Inputs of the k + m critics [k + m, N, nc]."""
+    targets: Tensor
+    """Monte-Carlo targets of the critics [k + m, N]."""
+    steps: float
+    """Mean number of steps of a trajectory."""
 
-class Update(Protocol):
-    """Moves a policy, and fits the critics; the only thing that writes their parameters."""
-
-    std_floor: float
-    """The policy's standard deviation is lifted to this."""
-
-    @property
-    def optimisers(self) -> tuple[torch.optim.Adam, ...]:
-        """What remembers past gradients."""
-        ...
-
-    def __call__(self, batch: Batch, generator: Generator) -> UpdateReport:
-        """Learn from a batch."""
-        ...
-
-    def state_dict(self) -> State:
-        """What the optimisers remember."""
-        ...
-
-    def load_state_dict(self, state: State) -> None:
-        """Go on as the one that gave this state would have."""
-        ...
-
-
-class ControlReport(NamedTuple):
-    """How a control iteration went."""
-
-    weights: tuple[float, ...]
-    """Of the objectives; the first is λ_π."""
-    update: UpdateReport
+    def combined(
+        self,
+        weights: tuple[float, ...],
+        multipliers: tuple[float, ...],
+        unit: float = 1.0,
+        excess: tuple[float, ...] = (),
+    ) -> Batch:
+        """Return the batch of an update: objectives weighed by `weights`, constraints beside their multipliers."""
+        objective = torch.zeros_like(self.targets[0])
+        if weights:
+            exact = torch.tensor(weights, dtype=torch.float64)
+            objective = torch.einsum("k,kn->n", exact.to(self.objectives), self.objectives)
+        return Batch(
+            inputs=self.inputs,
+            raw=self.raw,
+            objective=objective,
+            tails=self.tails,
+            critic_inputs=self.critic_inputs,
+            targets=self.targets,
+            multipliers=multipliers,
+            unit=unit,
+            excess=excess,
+            steps=self.steps,
+        )
 
 
 @final
-class Control:
-    """Improves a policy under objectives and constraints, with a critic for each."""
+class Improver:
+    """A policy with a critic for each objective and constraint, and the update that moves them all."""
 
     def __init__(
         self,
@@ -80,47 +87,26 @@ class Control:
         objectives: tuple[Objective, ...],
         constraints: tuple[Constraint, ...],
         advantage: AdvantageSettings,
-        update: ProximalSettings,
+        rule: UpdateRule,
+        update: UpdateSettings,
         generator: Generator,
         *,
         spread: bool = True,
-        rule: Rule = "proximal",
-        trust_region: TrustRegionSettings | None = None,
     ) -> None:
+        """Make fresh critics with the generator; `spread` is `WeightSettings.spread`."""
         self.policy = policy
         self._objectives, self._constraints = objectives, constraints
-        self._settings = advantage
-        self._spread = spread
+        self._settings, self._spread = advantage, spread
         count = len(objectives) + len(constraints)
         device = policy.centre.device
         cpu = Generator().manual_seed(int(torch.randint(2**31, (1,), generator=generator, device=generator.device)))
         self.critics = Critics(count, len(policy.centre) + 2, advantage.hidden, cpu).to(device)
-        self._rule = rule
-        self.update: Update
-        if rule == "proximal":
-            self.update = ProximalUpdate(policy, self.critics, update)
-        else:
-            self.update = TrustRegionUpdate(policy, self.critics, trust_region or TrustRegionSettings(), update)
+        self.update = rule.make(policy, self.critics, update)
         self._gamma = torch.tensor([advantage.gamma] * len(objectives) + [1.0] * len(constraints), device=device)
 
-    def __call__(
-        self,
-        traces: Traces,
-        multipliers: tuple[float, ...],
-        cost_scale: float,
-        least_weight: float,
-        generator: Generator,
-        excess: tuple[float, ...] = (),
-    ) -> ControlReport:
-        """Improve the policy on its own traces.
-
-        `multipliers` weigh the constraints in units of `cost_scale`; the first objective weighs at least
-        `least_weight`. Under the rule "projection" the constraint is not weighed but kept to: `excess` says by how much
-        it is above what it is to stay under.
-        """
-        if self._rule == "projection":
-            multipliers = (0.0,) * len(multipliers)
-        on = traces.active
+    def advantages(self, traces: Traces) -> Advantages:
+        """Judge each action of the policy's own traces on every objective and constraint."""
+        on, split = traces.active, len(self._objectives)
         observation = self.policy.normalised(traces.observation)
         steps = torch.stack([f(traces) for f in self._objectives] + [c.growth(traces) for c in self._constraints])
         critic_inputs = self._critic_inputs(traces, observation)
@@ -131,21 +117,38 @@ class Control:
             steps = steps.float()
             lam = torch.full_like(self._gamma, self._settings.lam)
             if not self._settings.tail_critic:
-                values[len(self._objectives) :] = 0
-                lam[len(self._objectives) :] = 1
+                values[split:] = 0
+                lam[split:] = 1
             advantages = gae(steps, values, self._gamma, lam)[:, on]
             targets = to_go(steps, self._gamma)[:, on]
-        inputs, raw = observation[on], self.policy.raw(traces.wanted[on])
-        advantage, weights = self._combine(inputs, raw, advantages, multipliers, cost_scale, least_weight)
-        batch = Batch(inputs, raw, advantage, critic_inputs[:, on], targets)
-        if self._rule == "projection":
-            limit = Limit(advantages[len(self._objectives)], excess[0], float(on.sum(1).float().mean()))
-            batch = batch._replace(limit=limit)
-        return ControlReport(weights, self.update(batch, generator))
+        objectives = advantages[:split]
+        if split > 1 and self._spread:
+            scale = objectives.std(1, correction=0)
+            objectives = objectives * (scale[0] / scale.clamp(min=1e-12))[:, None]
+        return Advantages(
+            inputs=observation[on],
+            raw=self.policy.raw(traces.wanted[on]),
+            objectives=objectives,
+            tails=advantages[split:],
+            critic_inputs=critic_inputs[:, on],
+            targets=targets,
+            steps=float(on.sum(1).float().mean()),
+        )
+
+    def min_norm(self, advantages: Advantages, least: float) -> tuple[float, ...]:
+        """Return the weights of the objectives: the min-norm point of their gradients, the first at least `least`."""
+        if len(self._objectives) < 2:
+            return (1.0,) * len(self._objectives)
+        gradients = policy_gradients(self.policy, advantages.inputs, advantages.raw, advantages.objectives)
+        weight = min_norm_weights(gradients).cpu()
+        if weight[0] < least:
+            rest = weight[1:] / weight[1:].sum().clamp(min=1e-12)
+            weight = torch.cat([weight.new_tensor([least]), (1 - least) * rest])
+        return tuple(weight.tolist())
 
     @property
     def finite(self) -> bool:
-        """Whether every number of the policy and the critics, and what the optimisers remember of them, is finite."""
+        """Return whether all parameters, and all that the optimisers remember of them, are finite."""
         remembered = [
             each for optimiser in self.update.optimisers for kept in optimiser.state.values() for each in kept.values()
         ]
@@ -154,7 +157,7 @@ class Control:
         return bool(torch.stack([each.detach().sum().float() for each in (*parameters, *remembered)]).isfinite().all())
 
     def state_dict(self) -> State:
-        """What the policy, the critics and the optimisers are, as copies."""
+        """Return copies of the parameters and of the optimisers' state."""
         return {
             "policy": {name: value.clone() for name, value in self.policy.state_dict().items()},
             "critics": {name: value.clone() for name, value in self.critics.state_dict().items()},
@@ -162,13 +165,13 @@ class Control:
         }
 
     def load_state_dict(self, state: State) -> None:
-        """Go on as the one that gave this state would have."""
+        """Restore what `state_dict` returned."""
         self.policy.load_state_dict(state["policy"])
         self.critics.load_state_dict(state["critics"])
         self.update.load_state_dict(state["update"])
 
     def _critic_inputs(self, traces: Traces, observation: Tensor) -> Tensor:
-        """The observation, the time, and what a constraint's critic needs beside them [K, B, T, no + 2]."""
+        """Return observation, time and the constraint's progress as the critics' inputs [K, B, T, no + 2]."""
         n, horizon = traces.active.shape
         time = torch.linspace(-1, 1, horizon, device=observation.device).expand(n, horizon)
         if not self._settings.time:
@@ -176,33 +179,3 @@ class Control:
         nothing = torch.zeros_like(time)
         rows = [nothing for _ in self._objectives] + [c.progress(traces).float() for c in self._constraints]
         return torch.stack([torch.cat([observation, torch.stack([time, row], dim=-1)], dim=-1) for row in rows])
-
-    def _combine(
-        self,
-        inputs: Tensor,
-        raw: Tensor,
-        advantages: Tensor,
-        multipliers: tuple[float, ...],
-        cost_scale: float,
-        least_weight: float,
-    ) -> tuple[Tensor, tuple[float, ...]]:
-        """One advantage [N] of all [K, N], and the objectives' weights."""
-        split = len(self._objectives)
-        total = torch.zeros_like(advantages[0])
-        weights: tuple[float, ...] = ()
-        if split:
-            ours = advantages[:split]
-            if split > 1 and self._spread:
-                spread = ours.std(1, correction=0)
-                ours = ours * (spread[0] / spread.clamp(min=1e-12))[:, None]
-            weight = torch.ones(1, dtype=torch.float64)
-            if split > 1:
-                weight = min_norm_weights(policy_gradients(self.policy, inputs, raw, ours)).cpu()
-                if weight[0] < least_weight:
-                    rest = weight[1:] / weight[1:].sum().clamp(min=1e-12)
-                    weight = torch.cat([weight.new_tensor([least_weight]), (1 - least_weight) * rest])
-            weights = tuple(weight.tolist())
-            total = torch.einsum("k,kn->n", weight.to(ours), ours)
-        for multiplier, advantage in zip(multipliers, advantages[split:], strict=True):
-            total = total + cost_scale * multiplier * advantage
-        return total / (1 + sum(multipliers)), weights

@@ -1,1 +1,1 @@
-"""Learned models of the systems."""
+"""Gaussian-process models of the systems, and imagined episodes on them."""

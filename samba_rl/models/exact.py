@@ -1,26 +1,31 @@
-"""The exact GP posterior of D independent outputs, with everything a rollout asks of it in one matrix product.
+"""The exact GP posterior of D independent outputs.
 
-With A = (K + σ²I)⁻¹, α = Ay, k the covariances of a query with the data and v = kA:
+With A = (K + noise I)⁻¹, α = Ay, k the covariances of a query with the data, k** its prior variance and v = kA:
 
     mean      μ  = k·α
     variance  σ² = k** - v·k
     leaving point i out:   μ⁽ⁱ⁾ - μ = -vᵢ αᵢ / aᵢᵢ    and    σ⁽ⁱ⁾² - σ² = vᵢ² / aᵢᵢ
+
+So one matrix product, v = kA, gives the mean, the variance and ζ_LOO.
 """
 
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import final
 
 import torch
 from torch import Tensor
 
-from samba_rl.models.likelihood import JITTERS, Hyper, factor_with, factorise, kernel, no_factor, scaled
-from samba_rl.models.marginals import Marginals, chunk_rows, in_chunks, remaining_variance
+from samba_rl.models.kernel import JITTERS, factor_with, factorise, kernel, no_factor, scaled
+from samba_rl.models.likelihood import Hyper
+from samba_rl.models.marginals import Marginals, chunk_rows, in_chunks, in_dtype, remaining_variance
+from samba_rl.models.zeta import exact_loo
 
 LEAST_ROWS = 128
-"""Queries in a chunk at least: with fewer, products would wait for the memory that holds the inverse."""
+"""Smallest number of queries in a chunk: products with fewer are limited by reading the inverse from memory."""
 
 
 @final
@@ -28,41 +33,42 @@ LEAST_ROWS = 128
 class ExactPosterior:
     """D exact GPs with a zero mean on n normalised points.
 
-    v = kA takes one matrix product, but loses digits in proportion to the signal over the noise. Where those are
-    missed, R = L⁻¹, the inverse of the Cholesky factor, gives w = kRᵀ, σ² = k** - w·w, in which nothing cancels, and
-    v = wR: two products with triangular matrices, so hardly more work.
+    v = kA takes one matrix product, but loses digits in proportion to the ratio of signal to noise. Where that is too
+    many, R = L⁻¹, the inverse of the Cholesky factor, gives w = kRᵀ, σ² = k** - w·w, in which nothing cancels, and
+    v = wR: two products with triangular matrices, at hardly more cost.
     """
 
     hyper: Hyper
+    """Hyper-parameters of the D outputs."""
     inputs: Tensor
-    """[n, ni]"""
+    """Normalised inputs [n, ni]."""
     targets: Tensor
-    """[n, D]"""
+    """Normalised targets [n, D]."""
     z: Tensor
-    """Inputs in length scales [D, n, ni]."""
+    """Inputs divided by the length scales [D, n, ni]."""
     root: Tensor
     """R [D, n, n], lower triangular, with RᵀR = A."""
     alpha: Tensor
-    """[D, n]"""
+    """α = Ay [D, n]."""
     white: Tensor
-    """Ry, so that the mean is also w·(Ry) [D, n]."""
+    """Ry [D, n]; the mean is also w·(Ry)."""
     inverse_diagonal: Tensor
-    """1 / aᵢᵢ: the predictive variance of point i given the others, with noise [D, n]."""
+    """1 / aᵢᵢ [D, n]: the predictive variance of point i, with noise, given the others."""
     inverse: Tensor | None
-    """A [D, n, n], where it is precise enough to predict with."""
+    """A [D, n, n]; None where it is not precise enough to predict with."""
     jitter: float
-    """What had to be added to the diagonal, relative to the signal."""
+    """Jitter added to the diagonal, relative to the signal."""
 
     @staticmethod
     def condition(inputs: Tensor, targets: Tensor, hyper: Hyper) -> ExactPosterior:
-        """The posterior given inputs [n, ni] and targets [n, D]."""
+        """Condition on inputs [n, ni] and targets [n, D]."""
         hyper = hyper.to(inputs)
         z = scaled(inputs, hyper.lengthscales)
-        # One output after the other where memory is scarce: with thousands of points each matrix takes hundreds of
-        # megabytes, and beside the results there is one of each kind then, not one for each output.
+        # With thousands of points each matrix takes hundreds of megabytes. On a CPU the outputs are factorised one
+        # after the other, so that only one temporary matrix of each kind exists beside the results.
         together = inputs.device.type != "cpu"
         for jitter in JITTERS:
-            factors = _factors(z, hyper, jitter, _direct(hyper, len(inputs)), together)
+            factors = _factors(z, hyper, jitter, direct=_direct(hyper, len(inputs)), together=together)
             if factors is not None:
                 return _assemble(hyper, inputs, targets, z, *factors, jitter)
         raise no_factor(len(inputs))
@@ -71,7 +77,7 @@ class ExactPosterior:
         return len(self.inputs)
 
     def extend(self, inputs: Tensor, targets: Tensor) -> ExactPosterior:
-        """The posterior with m more points [m, ni] and [m, D], by a block update of the factor in O(n²m)."""
+        """Return the posterior with m more points [m, ni] and [m, D], by a block update of the factor in O(n²m)."""
         new = scaled(inputs, self.hyper.lengthscales)
         cross = kernel(self.z, new, self.hyper.signal)
         half = self.root @ cross
@@ -90,32 +96,21 @@ class ExactPosterior:
         return _assemble(self.hyper, all_inputs, all_targets, z, root, inverse, max(self.jitter, extra))
 
     def cast(self, dtype: torch.dtype) -> ExactPosterior:
-        """The same in another precision, for rollouts; fitting stays in float64."""
+        """Return the posterior in another precision, for rollouts; fitting stays in float64."""
         if self.inputs.dtype == dtype:
             return self
-        return ExactPosterior(
-            hyper=self.hyper.to(self.inputs.new_empty(0, dtype=dtype)),
-            inputs=self.inputs.to(dtype),
-            targets=self.targets.to(dtype),
-            z=self.z.to(dtype),
-            root=self.root.to(dtype),
-            alpha=self.alpha.to(dtype),
-            white=self.white.to(dtype),
-            inverse_diagonal=self.inverse_diagonal.to(dtype),
-            inverse=None,
-            jitter=self.jitter,
-        )
+        return replace(in_dtype(replace(self, inverse=None), dtype), hyper=in_dtype(self.hyper, dtype))
 
     def solve(self, values: Tensor) -> Tensor:
-        """A times values [D, n, m]: [D, n, m]."""
+        """Multiply A by values [D, n, m]: [D, n, m]."""
         return self.root.mT @ (self.root @ values)
 
     def loo_scores(self) -> Tensor:
-        """How far each target [n, D] lies from what the others predict of it, in predictive standard deviations."""
+        """Return the leave-one-out z-score of each target, in predictive standard deviations [n, D]."""
         return (self.alpha * self.inverse_diagonal.sqrt()).T
 
     def condition_number(self) -> float:
-        """The largest of the outputs' condition numbers of K + σ²I, in the 1-norm."""
+        """Return the largest condition number of the outputs' covariance matrices K + noise I, in the 1-norm."""
         return max(self._output(i)._condition_number() for i in range(len(self.alpha)))
 
     def _condition_number(self) -> float:
@@ -124,18 +119,18 @@ class ExactPosterior:
         inverse = self.root.mT @ self.root if self.inverse is None else self.inverse
         return float((gram.abs_().sum(-1).amax(-1) * inverse.abs().sum(-1).amax(-1)).max())
 
-    def predict(self, queries: Tensor, loo: bool = False) -> Marginals:
-        """Mean, variance and, if asked for, ζ_LOO at queries [B, ni], with bounded memory."""
+    def predict(self, queries: Tensor, *, loo: bool = False) -> Marginals:
+        """Return the mean and variance, and with `loo` also ζ_LOO, at queries [B, ni], with bounded memory."""
         if queries.device.type == "cpu" and len(self.alpha) > 1:
-            # One output after the other: for the same memory the matrices are larger, and products of those are faster.
-            each = [self._output(i).predict(queries, loo) for i in range(len(self.alpha))]
+            # One output after the other: the same memory holds larger matrices, whose products are faster.
+            each = [self._output(i).predict(queries, loo=loo) for i in range(len(self.alpha))]
             means, variances, zetas = zip(*each, strict=True)
             return Marginals(torch.cat(means, dim=1), torch.cat(variances, dim=1), sum(zetas) if loo else None)
         rows = chunk_rows(self.alpha.numel(), queries, LEAST_ROWS)
-        return in_chunks(self._predict, queries, loo, rows)
+        return in_chunks(partial(self._predict, loo=loo), queries, rows)
 
     def _output(self, index: int) -> ExactPosterior:
-        """One of the outputs alone; its tensors are views."""
+        """Return the posterior of one output; its tensors are views."""
         at = slice(index, index + 1)
         return ExactPosterior(
             hyper=Hyper(self.hyper.lengthscales[at], self.hyper.signal[at], self.hyper.noise[at]),
@@ -150,7 +145,7 @@ class ExactPosterior:
             jitter=self.jitter,
         )
 
-    def _predict(self, queries: Tensor, loo: bool) -> Marginals:
+    def _predict(self, queries: Tensor, *, loo: bool) -> Marginals:
         k = kernel(scaled(queries, self.hyper.lengthscales), self.z, self.hyper.signal)
         if self.inverse is not None:
             mean = (k @ self.alpha[..., None])[..., 0]
@@ -162,24 +157,14 @@ class ExactPosterior:
             explained = w.square().sum(-1)
             v = triangular_product(w, self.root) if loo else w
         variance = remaining_variance(self.hyper.signal, explained)
-        zeta = self._loo(v, variance) if loo else None
+        zeta = exact_loo(v, variance, self.alpha, self.inverse_diagonal) if loo else None
         return Marginals(mean.T, variance.T, zeta)
-
-    def _loo(self, v: Tensor, variance: Tensor) -> Tensor:
-        """ζ_LOO [B] = Σ over outputs of the mean over i of KL(without i ‖ with all), from v [D, B, n] (overwritten)."""
-        residual = self.alpha * self.inverse_diagonal
-        squares = v.mul_(v)
-        # One product sums both over i: the changes of variance and the squared shifts of the mean.
-        weights = self.inverse_diagonal + residual.square()
-        quadratic = (squares @ weights[..., None])[..., 0] / variance
-        growth = squares.mul_(self.inverse_diagonal[:, None]).div_(variance[..., None]).log1p_().sum(-1)
-        return (quadratic - growth).mul_(0.5 / len(self)).sum(0).clamp_(min=0)
 
 
 def _factors(
-    z: Tensor, hyper: Hyper, jitter: float, direct: bool, together: bool
+    z: Tensor, hyper: Hyper, jitter: float, *, direct: bool, together: bool
 ) -> tuple[Tensor, Tensor | None] | None:
-    """R [D, n, n] and, if asked for, A [D, n, n], with this jitter; None if it takes more."""
+    """Return R [D, n, n] and, with `direct`, A [D, n, n] for this jitter; None if it is too small."""
     outputs, points, _ = z.shape
     root = z.new_empty(outputs, points, points)
     inverse = torch.empty_like(root) if direct else None
@@ -198,7 +183,7 @@ def _factors(
 def _assemble(
     hyper: Hyper, inputs: Tensor, targets: Tensor, z: Tensor, root: Tensor, inverse: Tensor | None, jitter: float
 ) -> ExactPosterior:
-    """The posterior with what follows from R."""
+    """Make the posterior, deriving from R everything that it determines."""
     white = root @ targets.T[..., None]
     alpha = (root.mT @ white)[..., 0]
     squares = torch.stack([each.square().sum(0) for each in root])
@@ -206,15 +191,15 @@ def _assemble(
 
 
 def _direct(hyper: Hyper, n: int) -> bool:
-    """Whether v·k in this precision is good to a thousandth of the noise: its rounding error is about ε n s⁴ / σ²."""
+    """Return whether v·k is accurate to a thousandth of the noise: its rounding error is about ε n s⁴ / noise."""
     error = torch.finfo(hyper.noise.dtype).eps * n * hyper.signal.square() / hyper.noise
     return bool((error <= 1e-3 * hyper.noise).all())
 
 
-def triangular_product(rows: Tensor, lower: Tensor, transpose: bool = False) -> Tensor:
-    """rows [D, B, n] times a lower triangular matrix [D, n, n] or its transpose, without most of the zeros."""
+def triangular_product(rows: Tensor, lower: Tensor, *, transpose: bool = False) -> Tensor:
+    """Multiply rows [D, B, n] by a lower triangular matrix [D, n, n] or its transpose, skipping most of the zeros."""
     n = lower.shape[-1]
-    # An accelerator would rather multiply by zeros than start eight products.
+    # On an accelerator, multiplying by zeros is faster than launching eight products.
     blocks = min(8, max(1, n // 128)) if rows.device.type == "cpu" else 2
     edges = [round(n * i / blocks) for i in range(blocks + 1)]
     parts = []

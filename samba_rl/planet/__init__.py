@@ -1,1 +1,1 @@
-"""PlaNet: a latent model and a planner that is the policy."""
+"""PlaNet: a latent model learned from real sequences, and a planner on it as the policy."""

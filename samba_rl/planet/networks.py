@@ -1,4 +1,4 @@
-"""The networks of the latent model: dense ones, and convolutions that take pictures in and give them out."""
+"""Networks of the latent model: dense layers, and convolutions that encode and decode images."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ import torch
 from torch import Generator, Tensor, nn
 
 PICTURE = 64
-"""Pixels on a side."""
+"""Width and height of an image, in pixels."""
 
 
 def layers(size_in: int, hidden: int, size_out: int) -> nn.Sequential:
-    """One hidden layer."""
+    """Make a dense network [..., size_in] -> [..., size_out] with one hidden layer."""
     return nn.Sequential(nn.Linear(size_in, hidden), nn.ELU(inplace=True), nn.Linear(hidden, size_out))
 
 
 def picture_encoder(channels: int, size_out: int) -> nn.Sequential:
-    """Pictures [B, 3, 64, 64] to [B, size_out]."""
+    """Make a network that encodes images [B, 3, 64, 64] as [B, size_out]."""
     sizes = [3, channels, 2 * channels, 4 * channels, 8 * channels]
     parts: list[nn.Module] = []
     for a, b in itertools.pairwise(sizes):
@@ -28,7 +28,7 @@ def picture_encoder(channels: int, size_out: int) -> nn.Sequential:
 
 
 def picture_decoder(size_in: int, channels: int) -> nn.Sequential:
-    """[B, size_in] to pictures [B, 3, 64, 64]."""
+    """Make a network that decodes [B, size_in] to images [B, 3, 64, 64]."""
     wide = 16 * channels
     # 1 -> 5 -> 13 -> 30 -> 64 pixels
     return nn.Sequential(
@@ -45,18 +45,18 @@ def picture_decoder(size_in: int, channels: int) -> nn.Sequential:
 
 
 def as_floats(pictures: Tensor) -> Tensor:
-    """Pixels 0..255 (uint8) as -0.5..0.5."""
+    """Scale pixels from 0..255 (uint8) to -0.5..0.5."""
     return pictures.float() / 255 - 0.5
 
 
 @torch.no_grad()
 def initialise(module: nn.Module, generator: Generator) -> None:
-    """Draw every weight from the generator, as wide as its inputs are many, and make biases zero."""
+    """Draw every weight uniformly with variance 1 / fan-in, and set the biases to zero."""
     for name, parameter in module.named_parameters():
         if parameter.dim() < 2:
             parameter.zero_()
             continue
-        # A transposed convolution has its inputs first; of a kernel that strides every output sees a quarter.
+        # A transposed convolution stores its inputs first, and with stride 2 each output sees a quarter of the kernel.
         transposed = isinstance(module.get_submodule(name.rpartition(".")[0]), nn.ConvTranspose2d)
         inputs = parameter.shape[0] * parameter[0, 0].numel() / 4 if transposed else parameter[0].numel()
         bound = math.sqrt(3 / inputs)

@@ -1,4 +1,4 @@
-"""The policy that plans: what it believes of each system, and at every step a search on what a model imagines."""
+"""The planning policy: it tracks a belief about each system and searches for the best actions at every step."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from samba_rl.tasks.task import Task
 
 AT_ONCE = 20_000
-"""Action sequences that are judged together: more would not be quicker, and take memory."""
+"""Maximum number of action sequences evaluated together; more would need more memory without being faster."""
 
 
 @final
 class PlanningPolicy(nn.Module):
-    """Plans on a latent model; `begin` gives one with a memory, for episodes that begin."""
+    """Plans on a latent model; `begin` returns a policy with a memory for new episodes."""
 
     middle: Tensor
     reach: Tensor
@@ -34,36 +34,35 @@ class PlanningPolicy(nn.Module):
         super().__init__()
         self.planner, self.horizon = planner, task.horizon
         self.noise = 0.0
-        """Standard deviation of what is added to the actions, in half widths of their range."""
+        """Standard deviation of the noise added to the actions, in half widths of their range."""
         self.model = LatentModel(len(task.observations), len(task.actions), len(task.constraints), latent, generator)
-        low = torch.tensor([action.low for action in task.actions], dtype=torch.float32)
-        high = torch.tensor([action.high for action in task.actions], dtype=torch.float32)
+        low, high = (bounds.float() for bounds in task.action_bounds())
         self.register_buffer("middle", (low + high) / 2)
         self.register_buffer("reach", (high - low) / 2)
         self.register_buffer("safety_weight", torch.zeros((), dtype=torch.float64))
         self.camera = camera(task) if latent.observation == "pixels" else None
-        """What the policy sees of states [B, nx] instead of the observation, if it is that."""
+        """Function that draws images of states [B, nx], for a policy that sees pixels; None for vectors."""
 
     def raw(self, action: Tensor) -> Tensor:
-        """Actions [..., nu] in half widths from the centre of their range, in float32."""
+        """Convert actions [..., nu] to half widths from the centre of their range (float32)."""
         return ((action - self.middle) / self.reach).float()
 
     def with_noise(self, noise: float) -> PlanningPolicy:
-        """A copy that adds noise of this standard deviation, in half widths, to its actions."""
+        """Return a copy that adds noise of this standard deviation, in half widths, to its actions."""
         other = copy.deepcopy(self)
         other.noise = noise
         return other
 
     def begin(self, n: int) -> Planning:
-        """For n episodes that begin now."""
+        """Return the policy for n episodes that begin now."""
         return Planning(self, n)
 
     def forward(self, observation: Tensor, generator: Generator) -> Tensor:
-        """Actions for observations that stand alone, each the first of an episode."""
+        """Return actions [B, nu] for observations [B, no], each of them the first of an episode."""
         return self.begin(len(observation))(observation, generator)
 
     def __deepcopy__(self, memo: dict[int, object]) -> PlanningPolicy:
-        # The camera looks at the same system, which need not be copied (and may not be: a simulator).
+        # Both copies look at the same system: a simulator cannot be copied.
         kept, self.camera = self.camera, None
         try:
             other = copy.copy(self)
@@ -76,7 +75,7 @@ class PlanningPolicy(nn.Module):
 
 @final
 class Planning:
-    """A planning policy in the midst of n episodes: what it believes of each, and what it meant to do next."""
+    """A planning policy during n episodes: its beliefs about the systems, and the rest of its plans."""
 
     def __init__(self, policy: PlanningPolicy, n: int) -> None:
         self._policy, self._step = policy, 0
@@ -86,11 +85,11 @@ class Planning:
 
     @torch.no_grad()
     def __call__(self, observation: Tensor, generator: Generator) -> Tensor:
-        """Actions [n, nu] for observations [n, no], or pictures, that follow what was done last."""
+        """Return actions [n, nu] for the observations [n, no], or images, that followed the last actions."""
         policy = self._policy
         device = self._h.device
         belief = policy.model.see(self._h, observation.to(device))
-        # No further than the episode goes; a rig may run on for longer.
+        # Plan no further than the end of the episode; beyond the horizon (on a rig) the end is unknown.
         left = max(1, policy.horizon - self._step) if self._step < policy.horizon else policy.planner.horizon
         plan = self._plan[:, : min(left, policy.planner.horizon)]
         parts = []
@@ -116,7 +115,7 @@ class Planning:
 
 
 def generator_on(device: torch.device, generator: Generator) -> Generator:
-    """The generator itself, or one on the device that follows from it."""
+    """Return the generator if it is on the device, or else one there that is seeded from it."""
     if generator.device == device:
         return generator
     seed = torch.randint(2**62, (1,), generator=generator, device=generator.device)
@@ -124,17 +123,17 @@ def generator_on(device: torch.device, generator: Generator) -> Generator:
 
 
 def camera(task: Task) -> Callable[[Tensor], Tensor]:
-    """States [B, nx] to pictures [B, 3, 64, 64] (uint8)."""
+    """Return a function that draws states [B, nx] as images [B, 3, 64, 64] (uint8)."""
     if not task.known_dynamics:
         raise UserError(
-            f"{task.name}: pictures cannot be drawn from its state alone, so no model can learn from them; "
+            f"{task.name}: images cannot be drawn from its state alone, so a model cannot learn from pixels; "
             "leave --model.observation at vector"
         )
     world = task.world()
     first = world.render(task.start(1, Generator().manual_seed(0))[0], None, 0, PICTURE)
     if first.shape != (PICTURE, PICTURE, 3) or first.dtype != np.uint8:
         raise UserError(
-            f"{task.name}: a picture of size {PICTURE} is {list(first.shape)} ({first.dtype}); it must be "
+            f"{task.name}: an image of size {PICTURE} is {list(first.shape)} ({first.dtype}); it must be "
             f"[{PICTURE}, {PICTURE}, 3] (uint8)"
         )
 

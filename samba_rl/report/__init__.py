@@ -1,1 +1,1 @@
-"""Pictures of what happened."""
+"""Report: figures of runs and results, films of policies, and web pages."""

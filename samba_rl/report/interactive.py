@@ -1,4 +1,4 @@
-"""The pictures of a benchmark for a page: with zoom, and figures under the pointer. As Plotly's plain data."""
+"""Interactive figures of benchmark results for a web page, as plain data for Plotly."""
 
 from __future__ import annotations
 
@@ -9,19 +9,24 @@ from typing import Any
 
 import numpy as np
 
-from samba_rl.report.records import Group, ResultRecord, groups, look_of, title_of
-from samba_rl.report.results import (
+from samba_rl.benchmark.cells import CellResult
+from samba_rl.benchmark.names import system_name
+from samba_rl.report.groups import Group, groups, look_of
+from samba_rl.report.series import (
     CURVES,
+    TAIL,
+    Band,
     Floats,
-    band,
+    constraint_kind,
+    curve_band,
     front,
-    in_short,
-    per_episode,
-    promised,
+    has_curve,
+    has_tail,
     safety_and_return,
+    tail_band,
     unique,
 )
-from samba_rl.report.style import BLUE, INK, VERMILION
+from samba_rl.report.style import INK, MARKED
 
 Json = dict[str, Any]
 _DASHES = {"-": "solid", "--": "dash", "-.": "dashdot", ":": "dot"}
@@ -29,36 +34,37 @@ _MARKERS = {
     "o": "circle", "s": "square", "^": "triangle-up", "D": "diamond", "v": "triangle-down", "P": "cross", "X": "x",
     "*": "star", "<": "triangle-left", ">": "triangle-right", "p": "pentagon",
 }  # fmt: skip
-NOTHING = 0.1
-"""Where nothing at all is drawn on a logarithmic axis of costs or counts, which has no zero."""
-MARKED = 40
-"""More points than this are drawn without markers, which would run into each other."""
+ZERO = 0.1
+"""Position of zero on a logarithmic axis of costs or counts."""
 _GRID = "#E4E7EC"
 _AXIS: Json = {"gridcolor": _GRID, "linecolor": "#98A2B3", "zeroline": False, "ticks": "outside", "automargin": True}
+_HOVER: Json = {"hovertemplate": "%{text}<extra></extra>"}
 
 
 @dataclass(frozen=True)
 class Plot:
-    """A picture: what Plotly draws, and what stands beside it."""
+    """A figure for Plotly, and the texts around it."""
 
     name: str
-    """Of its element on the page."""
+    """Id of its element on the page."""
     title: str
     alt: str
-    """For who cannot see it."""
+    """Description for readers who cannot see the figure."""
     height: int
-    """[pixels]"""
+    """Height on the page [pixels]."""
     data: Sequence[Json]
+    """Plotly's traces."""
     layout: Json
+    """Plotly's layout."""
 
 
 # Learning curves ------------------------------------------------------------------------------------------------------
 
 
-def curves(results: Sequence[ResultRecord]) -> list[Plot]:
-    """Return, safety cost and unsafe steps against real samples, one above the other; a picture for each system."""
+def curves(results: Sequence[CellResult]) -> list[Plot]:
+    """Return a figure for each system: return, safety cost and unsafe steps against real samples."""
     plots = []
-    for task, drawn in _by_system([g for g in groups(results) if all(r.curve for r in g.results)]):
+    for task, drawn in _by_system([g for g in groups(results) if has_curve(g)]):
         data: list[Json] = []
         layout = _layout("real samples [steps]", log_x=True)
         rows = len(CURVES)
@@ -66,70 +72,65 @@ def curves(results: Sequence[ResultRecord]) -> list[Plot]:
             suffix = "" if row == 0 else str(row + 1)
             top = 1 - row / rows
             axis: Json = {**_AXIS, "title": {"text": label.replace("\n", "<br>")}, "domain": [top - 0.87 / rows, top]}
-            counts = row > 0
-            largest = 1.0
-            for group in drawn:
-                lines = [([p.real_samples for p in r.curve], [value(p) for p in r.curve]) for r in group.results]
-                values = band(lines)
-                largest = max(largest, float(values.high.max()))
+            bands = [curve_band(group, value) for group in drawn]
+            for group, values in zip(drawn, bands, strict=True):
                 what = label.split("\n")[0]
-                data += _band(
-                    group, values.x, values.low, values.mean, values.high, f"y{suffix}", what, counts, row == 0
-                )
-            if counts:
-                powers = range(int(np.ceil(np.log10(largest))) + 1)
-                axis |= {
-                    "type": "log",
-                    "tickvals": [NOTHING, *(10**power for power in powers)],
-                    "ticktext": ["0", *(f"{10**power:,}" for power in powers)],
-                    "range": [np.log10(NOTHING) - 0.15, np.log10(largest) + 0.15],
-                }
-            layout[f"yaxis{suffix}"] = axis
+                data += _curve(group, values, f"y{suffix}", what, log=row > 0, legend=row == 0)
+            layout[f"yaxis{suffix}"] = {**axis, **(_log_axis(bands) if row > 0 else {})}
         layout["xaxis"]["anchor"] = f"y{rows}"
-        title = f"Learning on {title_of(task)}"
+        title = f"Learning curves on {system_name(task)}"
         alt = f"{title}: return, safety cost and unsafe steps against real samples, for {_names(drawn)}."
         plots.append(Plot(f"curves-{task}", title, alt, 860, data, layout))
     return plots
 
 
-def _band(
-    group: Group, x: Floats, low: Floats, mean: Floats, high: Floats, axis: str, what: str, counts: bool, legend: bool
-) -> list[Json]:
-    """The range of the seeds, and above it their mean."""
+def _log_axis(bands: Sequence[Band]) -> Json:
+    """Return a logarithmic axis with a mark for zero at its lower end."""
+    largest = max(1.0, *(float(values.high.max()) for values in bands))
+    powers = range(int(np.ceil(np.log10(largest))) + 1)
+    return {
+        "type": "log",
+        "tickvals": [ZERO, *(10**power for power in powers)],
+        "ticktext": ["0", *(f"{10**power:,}" for power in powers)],
+        "range": [np.log10(ZERO) - 0.15, np.log10(largest) + 0.15],
+    }
 
-    def y(values: Floats) -> list[float]:
-        return [max(float(value), NOTHING) if counts else float(value) for value in values]
 
-    look = look_of(group.learner)
-    edge: Json = {"x": x.tolist(), "yaxis": axis, "mode": "lines", "line": {"width": 0}, "hoverinfo": "skip"}
+def _curve(group: Group, values: Band, axis: str, what: str, *, log: bool, legend: bool) -> list[Json]:
+    """Return the traces of a learning curve: the range of the seeds, and their mean on top."""
+
+    def y(numbers: Floats) -> list[float]:
+        return [max(float(number), ZERO) if log else float(number) for number in numbers]
+
+    look, x = look_of(group.learner), values.x.tolist()
+    edge: Json = {"x": x, "yaxis": axis, "mode": "lines", "line": {"width": 0}, "hoverinfo": "skip"}
     edge |= {"legendgroup": group.label, "showlegend": False}
     seeds = len(group.results)
     several = f"<br>seeds {{}} to {{}} ({seeds})" if seeds > 1 else ""
     text = [
         f"<b>{_text(group.label)}</b><br>{samples:,.0f} real samples<br>{what} {at:,.4g}"
         + several.format(f"{least:,.4g}", f"{most:,.4g}")
-        for samples, least, at, most in zip(x, low, mean, high, strict=True)
+        for samples, least, at, most in zip(x, values.low, values.mean, values.high, strict=True)
     ]
     line = {
-        "x": x.tolist(), "y": y(mean), "yaxis": axis, "name": _text(group.label),
-        "mode": "lines+markers" if len(x) <= MARKED else "lines",
-        "legendgroup": group.label, "showlegend": legend, "text": text, "hovertemplate": "%{text}<extra></extra>",
-        "line": {"color": _colour(look.colour), "dash": _DASHES[look.dashes], "width": 2}, "marker": _marker(group, 5),
+        "x": x, "y": y(values.mean), "yaxis": axis, "name": _text(group.label),
+        "mode": "lines+markers" if len(x) <= MARKED else "lines", "legendgroup": group.label, "showlegend": legend,
+        "text": text, **_HOVER, "line": _line(look.colour, look.dashes), "marker": _marker(group, 5),
     }  # fmt: skip
     if seeds == 1:
         return [line]
     return [
-        {**edge, "y": y(low)},
-        {**edge, "y": y(high), "fill": "tonexty", "fillcolor": _colour(look.colour) + "24"},
+        {**edge, "y": y(values.low)},
+        {**edge, "y": y(values.high), "fill": "tonexty", "fillcolor": _colour(look.colour) + "24"},
         line,
     ]
 
 
-# The trade-off --------------------------------------------------------------------------------------------------------
+# Trade-off ------------------------------------------------------------------------------------------------------------
 
 
-def trade_off(results: Sequence[ResultRecord]) -> list[Plot]:
-    """Return against safety cost: medians, seeds and the Pareto front; a picture for each system."""
+def trade_off(results: Sequence[CellResult]) -> list[Plot]:
+    """Return a figure for each system: return against safety cost, with medians, seeds and the Pareto front."""
     plots = []
     for task, drawn in _by_system(groups(results)):
         data: list[Json] = []
@@ -142,7 +143,7 @@ def trade_off(results: Sequence[ResultRecord]) -> list[Plot]:
                 f"<b>{_text(group.label)}</b>, seed {r.cell.seed}<br>return {value:,.4g}<br>safety cost {cost:,.4g}"
                 for r, (cost, value) in zip(group.results, points, strict=True)
             ]
-            common: Json = {"mode": "markers", "legendgroup": group.label, "hovertemplate": "%{text}<extra></extra>"}
+            common: Json = {"mode": "markers", "legendgroup": group.label, **_HOVER}
             seeds = {"x": x, "y": y, "text": each, "showlegend": False, "marker": _marker(group, 6), "opacity": 0.45}
             words = (
                 f"<b>{_text(group.label)}</b>, median of {len(points)}<br>return {medians[-1][1]:,.4g}<br>"
@@ -157,48 +158,39 @@ def trade_off(results: Sequence[ResultRecord]) -> list[Plot]:
             data.insert(0, {**step, "line": {"shape": "hv", "color": "#98A2B3", "width": 1.5}, "hoverinfo": "skip"})
         layout = _layout("safety cost of an episode, mean [cost]")
         layout["yaxis"] = {**_AXIS, "title": {"text": "return of an episode, mean [negative cost]"}}
-        title = f"Return against safety on {title_of(task)}"
-        alt = f"{title}: the best lie up and to the left. Shown are {_names(drawn)}."
+        title = f"Return against safety on {system_name(task)}"
+        alt = f"{title}: the best policies are at the top left. Shown are {_names(drawn)}."
         plots.append(Plot(f"trade-off-{task}", title, alt, 480, data, layout))
     return plots
 
 
-# The tail -------------------------------------------------------------------------------------------------------------
+# Constraint after each trial ------------------------------------------------------------------------------------------
 
 
-def tail(results: Sequence[ResultRecord]) -> list[Plot]:
-    """What the model promised of the constraint after each trial, and what was realised; a picture for each group."""
+def tail(results: Sequence[CellResult]) -> list[Plot]:
+    """Return a figure for each group: its constraint after each trial, predicted by the model and measured."""
     plots = []
     for group in groups(results):
-        if not promised(group):
+        if not has_tail(group):
             continue
-        short = in_short(group)
         data: list[Json] = []
-        for name, label, colour, dash in (
-            ("predicted", f"promised: {short}", BLUE, "solid"),
-            ("realised", f"realised: {short}", VERMILION, "dash"),
-            ("target", "held under", INK, "dot"),
-        ):
-            lines = []
-            for result in group.results:
-                scale = per_episode(result)
-                lines.append(([t.iteration for t in result.tail], [scale * getattr(t, name) for t in result.tail]))
-            values = band(lines)
-            text = [f"{label} {v:.3g}<br>after trial {i:.0f}" for i, v in zip(values.x, values.mean, strict=True)]
+        for name, (label, look) in TAIL.items():
+            values = tail_band(group, name)
+            text = [f"{label}: {v:.3g}<br>after trial {i:.0f}" for i, v in zip(values.x, values.mean, strict=True)]
             data.append({
                 "x": values.x.tolist(), "y": values.mean.tolist(), "mode": "lines+markers", "name": label,
-                "line": {"color": colour, "dash": dash, "width": 2}, "marker": {"size": 5}, "text": text,
-                "hovertemplate": "%{text}<extra></extra>",
+                "line": _line(look.colour, look.dashes), "marker": {"size": 5}, "text": text, **_HOVER,
             })  # fmt: skip
         layout = _layout("after real trial")
-        layout["yaxis"] = {**_AXIS, "title": {"text": "constraint of an episode [cost]"}, "rangemode": "tozero"}
-        title = f"The constraint of {group.label} on {title_of(group.task)}"
-        alt = f"{title}: promised by the model, and realised on the system, after each trial."
+        value = f"{_text(constraint_kind(group))} of an episode [cost]"
+        layout["yaxis"] = {**_AXIS, "title": {"text": value}, "rangemode": "tozero"}
+        title = f"Constraint of {group.label} on {system_name(group.task)}"
+        alt = f"{title}: predicted by the model and measured on the real system, after each trial."
         plots.append(Plot(f"tail-{group.task}-{group.learner}-{group.variant}", title, alt, 380, data, layout))
     return plots
 
 
-# What they share ------------------------------------------------------------------------------------------------------
+# Shared parts ---------------------------------------------------------------------------------------------------------
 
 
 def _by_system(drawn: Sequence[Group]) -> list[tuple[str, list[Group]]]:
@@ -209,7 +201,7 @@ def _names(drawn: Sequence[Group]) -> str:
     return ", ".join(unique(group.label for group in drawn))
 
 
-def _layout(x: str, log_x: bool = False) -> Json:
+def _layout(x: str, *, log_x: bool = False) -> Json:
     axis: Json = {**_AXIS, "title": {"text": x}}
     if log_x:
         axis |= {"type": "log", "tickformat": ",d"}
@@ -221,8 +213,12 @@ def _layout(x: str, log_x: bool = False) -> Json:
     }  # fmt: skip
 
 
+def _line(colour: str, dashes: str) -> Json:
+    return {"color": _colour(colour), "dash": _DASHES[dashes], "width": 2}
+
+
 def _marker(group: Group, size: int) -> Json:
-    """The markers of a learner's second group are hollow."""
+    """Return the marker of a group; those of a learner's second group are hollow."""
     look, hollow = look_of(group.learner), group.variant % 2 == 1
     return {
         "size": size, "color": _colour(look.colour), "symbol": _MARKERS[look.marker] + ("-open" if hollow else ""),
@@ -230,10 +226,10 @@ def _marker(group: Group, size: int) -> Json:
 
 
 def _colour(name: str) -> str:
-    """Matplotlib's greys are numbers between 0 and 1."""
+    """Return a colour for Plotly; Matplotlib's greys are numbers between 0 and 1."""
     return name if name.startswith("#") else "#" + 3 * f"{round(255 * float(name)):02x}"
 
 
 def _text(words: str) -> str:
-    """Plotly reads a few tags in its texts; names hold none."""
+    """Return a text in which Plotly finds no tags."""
     return words.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

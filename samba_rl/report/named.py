@@ -1,4 +1,4 @@
-"""The paper's figures by name: what each needs, drawing it, and writing it to a file."""
+"""The paper's figures by name: drawing them and writing them to files."""
 
 from __future__ import annotations
 
@@ -8,90 +8,97 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from samba_rl.benchmark.cells import CellResult
 from samba_rl.errors import UserError
 from samba_rl.report.film import Frame
-from samba_rl.report.information import SAMPLES, information
+from samba_rl.report.information import information
+from samba_rl.report.models import SAMPLES
+from samba_rl.report.output import save_figure
 from samba_rl.report.predictions import predictions
-from samba_rl.report.records import ResultRecord
 from samba_rl.report.results import HOW, curves, tail, trade_off
 from samba_rl.report.style import FONT_SIZE, new_figure
 from samba_rl.tasks import TASKS, make_task
 from samba_rl.tasks.fetch_reach import START
+from samba_rl.tasks.task import Task
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 DPI = 200
+"""Resolution of a written figure [dots per inch]."""
 SUFFIXES = (".png", ".pdf")
-BY_SYSTEM: dict[str, Callable[..., Figure]] = {"information": information, "predictions": predictions}
-"""Drawn of one system: anew, from nothing but a seed."""
+BY_SYSTEM: dict[str, Callable[[Task, Sequence[int] | None, int], Figure]] = {
+    "information": information,
+    "predictions": predictions,
+}
+"""Figures of one system, drawn from the numbers of samples and a seed alone."""
 OF_RESULTS = {"curves": curves, "trade-off": trade_off, "tail": tail}
-"""Drawn of finished cells of the benchmark."""
+"""Figures of benchmark results."""
 NAMES = ("information", "predictions", "curves", "trade-off", "tail", "systems")
 EPISODES: dict[str, tuple[list[float], list[list[float]]]] = {
     "safe-pendulum": ([-0.9, 0.0], [[2.0]] * 3),
     "safe-cart-pole-double-pendulum": ([0.3, 0.0, 0.0, 0.0, -0.45, 0.5], [[-15.0]]),
     "safe-fetch-reach": ([*START, START[0] + 0.14, 0.66, 0.5], [[0.4, -0.6, -0.3, 0.0]] * 3),
 }
-"""Where an episode of each system begins, and what is done in it before its picture is taken."""
+"""Initial state and actions of the episode of each system whose end is shown in its picture."""
 
 
 def draw(
     name: str,
-    results: Sequence[ResultRecord] | None = None,
+    results: Sequence[CellResult] | None = None,
     task: str | None = None,
     samples: Sequence[int] | None = None,
     seed: int = 0,
 ) -> Figure:
-    """The figure of that name, of one system (None: the pendulum, or all of which there are results).
+    """Draw the figure of this name.
 
-    `samples` are the sizes of the models, where there are models; left out, they are the paper's.
+    Args:
+        name: One of `NAMES`.
+        results: Results of a benchmark, for the figures in `OF_RESULTS`.
+        task: Name of the system; None: the pendulum, or all systems with results.
+        samples: Numbers of samples of the models, for the figures in `BY_SYSTEM`; None: the paper's.
+        seed: Seed of the figures in `BY_SYSTEM`.
     """
     check_name(name)
     if task is not None:
-        make_task(task)  # says which there are if it is none of them
+        make_task(task)  # raises for an unknown name
     if name == "systems":
         return systems()
     if name in BY_SYSTEM:
-        return BY_SYSTEM[name](make_task(task or next(iter(SAMPLES))), samples, seed=seed)
+        return BY_SYSTEM[name](make_task(task or next(iter(SAMPLES))), samples, seed)
     if results is None:
-        raise UserError(f"the figure '{name}' is drawn from the results of a benchmark; {HOW}")
+        raise UserError(f"the figure '{name}' needs the results of a benchmark; {HOW}")
     return OF_RESULTS[name](results, task)
 
 
 def check_name(name: str) -> None:
-    """Whether there is such a figure."""
+    """Raise if there is no figure of this name."""
     if name not in NAMES:
         raise UserError(f"no figure is called '{name}'; there are: {', '.join(NAMES)}")
 
 
 def check_path(path: Path) -> None:
-    """Whether a figure can be written under that name."""
+    """Raise if the suffix of the path is not one of `SUFFIXES`."""
     if path.suffix.lower() not in SUFFIXES:
         raise UserError(f"cannot write a figure as '{path}'; its name must end in {' or '.join(SUFFIXES)}")
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Write a figure as PNG or PDF, by the suffix; the same figure gives the same file."""
+    """Write a figure as PNG or PDF, by the suffix of the path."""
     check_path(path)
-    pdf = path.suffix.lower() == ".pdf"
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(path, dpi=DPI, metadata={"CreationDate": None} if pdf else None)
-    except OSError as error:
-        raise UserError(f"cannot write {path}: {error.strerror or error}") from error
+    save_figure(figure, path, DPI)
 
 
 # The systems ----------------------------------------------------------------------------------------------------------
 
 
 def system_pictures(size: int = 420, names: Sequence[str] = tuple(EPISODES)) -> list[Frame]:
-    """What the paper's systems look like in the middle of an episode: pictures [size, size, 3]."""
+    """Return a picture [size, size, 3] of each system in the middle of an episode."""
     return [_picture(name, *EPISODES[name], size) for name in names]
 
 
 def _picture(task: str, state: list[float], actions: list[list[float]], size: int) -> Frame:
-    """What a system looks like after those actions."""
+    """Return a picture of a system after these actions."""
     from samba_rl.tasks.gym.envs import SafeEnv
 
     env = SafeEnv(task, render_mode="rgb_array", size=size)
@@ -107,8 +114,8 @@ def _picture(task: str, state: list[float], actions: list[list[float]], size: in
 
 
 def systems(size: int = 840, names: Sequence[str] = tuple(TASKS)) -> Figure:
-    """The systems side by side, with their unsafe and hazard regions."""
-    figure = new_figure(2.85, "The systems: unsafe region red, hazard orange")
+    """Draw the systems side by side, with their unsafe and hazard regions."""
+    figure = new_figure(2.85, "The systems, with unsafe regions in red and hazards in orange")
     (row,) = figure.subplots(1, len(names), squeeze=False)
     for axes, name, frame in zip(row, names, system_pictures(size, names), strict=True):
         axes.imshow(frame, interpolation="antialiased")

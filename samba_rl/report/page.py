@@ -1,4 +1,4 @@
-"""A page that carries everything it needs: tables, pictures with zoom and hover, clips. What is on it is plain data."""
+"""A self-contained web page with tables, interactive figures and film clips, from plain data."""
 
 from __future__ import annotations
 
@@ -23,65 +23,73 @@ TEMPLATE = Path(__file__).with_name("page.html")
 
 @dataclass(frozen=True)
 class Clip:
-    """A moving picture."""
+    """A film clip."""
 
     kind: str
-    """Its media type."""
+    """Media type, such as video/mp4."""
     data: bytes
+    """Content of the file."""
 
     @property
     def base64(self) -> str:
-        """As it stands in the page."""
+        """Return the content as base64, for a data URL."""
         return base64.b64encode(self.data).decode("ascii")
 
 
 @dataclass(frozen=True)
 class PageTable:
-    """A table that is written already."""
+    """A table that has been written as HTML."""
 
     title: str
     caption: str
     html: str
-    """Taken as it is: whoever writes it escapes what is in it."""
+    """HTML that is inserted as it is; its writer escapes the texts in it."""
 
 
 @dataclass(frozen=True)
 class Card:
-    """A policy."""
+    """The presentation of one policy."""
 
     title: str
     facts: Sequence[tuple[str, str]]
+    """Names and values."""
     clip: Clip | None = None
     no_clip: str = ""
-    """Why there is none."""
+    """Reason why there is no clip."""
     notices: Sequence[str] = ()
+    """Warnings that the run gave."""
     settings: Sequence[tuple[str, str]] = ()
+    """Names and values of the settings."""
     changed: Sequence[str] = ()
-    """Names of settings to point out."""
+    """Names of the settings that are highlighted."""
 
 
 @dataclass(frozen=True)
 class Page:
-    """All that is on a page."""
+    """The content of a page."""
 
     title: str
     lead: str
+    """Line below the title."""
     columns: Sequence[tuple[str, bool]]
-    """Of the table of runs; whether they hold numbers."""
+    """Headings of the table of runs, and whether a column holds numbers."""
     rows: Sequence[Sequence[str]]
+    """Rows of the table of runs."""
     legend: str
-    """What the columns mean."""
+    """Explanation of the columns."""
     tables: Sequence[PageTable]
     plots: Sequence[Plot]
     cards: Sequence[Card]
     packages: Sequence[str]
+    """Names of the packages whose versions are listed."""
     versions: Sequence[tuple[str, Sequence[str]]]
-    """How many runs had the same versions, and these, by package."""
+    """Number of runs with the same versions, and the version of each package."""
     made_by: str
+    """Version of samba_rl that made the page."""
 
 
 def clip(frames: list[Frame], seconds: float) -> Clip:
-    """Frames that are shown for `seconds` each, as a film that fits into a page; as a GIF where there is no encoder."""
+    """Return frames that are shown for `seconds` each as an MP4 clip, or as a GIF if there is no encoder."""
     with tempfile.TemporaryDirectory() as folder:
         for suffix, kind in ((".mp4", "video/mp4"), (".gif", "image/gif")):
             path = Path(folder) / f"clip{suffix}"
@@ -96,7 +104,7 @@ def clip(frames: list[Frame], seconds: float) -> Clip:
 
 
 def to_html(page: Page) -> str:
-    """The page; every text on it is escaped."""
+    """Return a page as HTML, with every text escaped."""
     try:
         from jinja2 import Environment, StrictUndefined
         from plotly.offline import get_plotlyjs
@@ -111,13 +119,13 @@ def to_html(page: Page) -> str:
 
 
 def _json(plot: Plot) -> str:
-    """What Plotly draws, as JSON that cannot end the element that it stands in."""
+    """Return a figure as JSON that cannot close the HTML element around it."""
     text = json.dumps(_finite({"data": list(plot.data), "layout": plot.layout}), ensure_ascii=False, allow_nan=False)
     return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
 
 
 def _finite(value: Any) -> Any:
-    """With gaps where numbers are not finite: JSON has none of those."""
+    """Return JSON data with null for numbers that are not finite, which JSON does not have."""
     if isinstance(value, dict):
         return {name: _finite(each) for name, each in value.items()}
     if isinstance(value, (list, tuple)):

@@ -1,4 +1,4 @@
-"""A report: runs and results on one page that opens from disk."""
+"""Report on runs and benchmark results: one web page that opens from disk."""
 
 from __future__ import annotations
 
@@ -9,16 +9,15 @@ from typing import TYPE_CHECKING
 
 from samba_rl import __version__
 from samba_rl.benchmark.collect import Found, collect
-from samba_rl.benchmark.reference import LEARNER_NAMES
+from samba_rl.benchmark.names import learner_name, place, system_name
 from samba_rl.benchmark.tables import STEPS, all_tables
-from samba_rl.benchmark.writers import DASH, shown, without_empty_rows
-from samba_rl.benchmark.writers import to_html as table_html
+from samba_rl.benchmark.writers import DASH, shown, to_html as table_html, without_empty_rows
 from samba_rl.errors import UserError
+from samba_rl.improve.constraints import ConstraintResult
 from samba_rl.learners import LEARNERS
 from samba_rl.report import interactive
 from samba_rl.report.film import policy_film
 from samba_rl.report.page import Card, Clip, Page, PageTable, clip, to_html
-from samba_rl.report.records import place, title_of
 from samba_rl.tasks import TASKS
 
 if TYPE_CHECKING:
@@ -26,16 +25,16 @@ if TYPE_CHECKING:
     from samba_rl.tasks.task import Task
 
 CLIP_SIZE = 360
-"""Of a clip [pixels]."""
+"""Width and height of a clip [pixels]."""
 COLUMNS = (
     ("System", False), ("Learner", False), ("Preset", False), ("Seed", True), ("State", False), ("Real samples", True),
     ("Learning TC", True), ("Learning TV", True), ("Return", True), ("TC", True), ("TV", True), ("Constraint", False),
     ("Minutes", True),
 )  # fmt: skip
 LEGEND = (
-    "Learning TC and TV: the safety cost in all and the steps inside the unsafe region while learning. Return, TC and "
-    f"TV: of the final policy with its noise, the return of an episode (negative cost) and the other two per {STEPS:,} "
-    "steps. Constraint: its value with the final policy, its limit, and what is limited."
+    "Learning TC and TV are the total safety cost and the number of steps inside the unsafe region during learning. "
+    "Return, TC and TV describe the final policy with its noise: the mean return (negative cost) of an episode, and "
+    f"safety cost and unsafe steps per {STEPS:,} steps. Constraint is its value for the final policy beside its limit."
 )
 
 
@@ -49,21 +48,21 @@ def make_report(
     workers: int | None = None,
     tell: Callable[[str], None] = lambda _: None,
 ) -> str:
-    """A page of HTML about runs and results.
+    """Return a web page about runs and benchmark results as HTML.
 
     Args:
-        places: Folders of runs, folders that hold some, folders of a benchmark's results, or their files.
-        title: Of the page; left empty, it says what was run.
-        task: The system of runs on a system of one's own, which is then run for the clips.
-        steps: Real steps of the evaluation of a run that has none yet.
-        episodes: Of each clip; 0: no clips.
-        workers: Processes for systems that a simulator runs.
-        tell: Is called with what is being done.
+        places: Run folders, folders that contain runs at any depth, folders of benchmark results, or result files.
+        title: Title of the page; empty: the learners and systems.
+        task: The system of runs on a user's own system; it is run for the clips.
+        steps: Real steps of the evaluation of a run that has none.
+        episodes: Episodes of each clip; 0: no clips.
+        workers: Number of processes for simulated systems.
+        tell: Called with a description of each step of the work.
     """
     if steps < 1:
-        raise UserError(f"an evaluation of {steps} steps; at least 1 is needed")
+        raise UserError(f"steps = {steps}; an evaluation needs at least 1")
     if episodes < 0:
-        raise UserError(f"clips of {episodes} episodes; 0 leaves them out")
+        raise UserError(f"episodes = {episodes}; give at least 0, which leaves out the clips")
     found = collect(places, task=task, steps=steps, workers=workers, tell=tell)
     found.sort(key=lambda one: (place(one.task, TASKS), place(one.learner, LEARNERS), one.seed or 0, one.name))
     results = [one.result for one in found if one.result is not None]
@@ -91,26 +90,26 @@ def make_report(
     return to_html(page)
 
 
-# What was run ---------------------------------------------------------------------------------------------------------
+# Table of runs --------------------------------------------------------------------------------------------------------
 
 
 def _title(found: Sequence[Found]) -> str:
     learners = sorted({one.learner for one in found}, key=lambda name: place(name, LEARNERS))
     systems = sorted({one.task for one in found}, key=lambda name: place(name, TASKS))
-    who = ", ".join(map(_learner, learners)) if len(learners) <= 3 else f"{len(learners)} learners"
-    return f"{who} on {' and '.join(map(title_of, systems)) if len(systems) <= 2 else f'{len(systems)} systems'}"
+    who = ", ".join(map(learner_name, learners)) if len(learners) <= 3 else f"{len(learners)} learners"
+    return f"{who} on {' and '.join(map(system_name, systems)) if len(systems) <= 2 else f'{len(systems)} systems'}"
 
 
 def _lead(found: Sequence[Found]) -> str:
     states = Counter(one.state for one in found)
     ended = ", ".join(f"{count} {state}" for state, count in states.items())
     samples = sum(one.result.real_samples for one in found if one.result is not None)
-    return f"{len(found)} run{'s' * (len(found) != 1)} ({ended}); {samples:,} real samples in all."
+    return f"{len(found)} run{'s' * (len(found) != 1)} ({ended}); {samples:,} real samples in total."
 
 
 def _row(one: Found) -> list[str]:
     seed = DASH if one.seed is None else str(one.seed)
-    what = [title_of(one.task), _learner(one.learner), one.preset, seed, one.state]
+    what = [system_name(one.task), learner_name(one.learner), one.preset, seed, one.state]
     result = one.result
     if result is None:
         return [*what, *[DASH] * (len(COLUMNS) - len(what) - 2), one.problem or DASH, DASH]
@@ -124,20 +123,16 @@ def _row(one: Found) -> list[str]:
         shown(evaluation.return_mean),
         shown(evaluation.TC * scale),
         shown(evaluation.TV * scale),
-        "; ".join(_constraint(*each) for each in evaluation.constraints) or DASH,
+        "; ".join(map(_constraint, evaluation.constraints)) or DASH,
         shown(result.seconds / 60),
     ]
 
 
-def _learner(name: str) -> str:
-    return LEARNER_NAMES.get(name, name)
+def _constraint(result: ConstraintResult) -> str:
+    return f"{shown(result.value)} {'≤' if result.kept else '>'} {result.limit:g} ({result.kind})"
 
 
-def _constraint(words: str, value: float, limit: float) -> str:
-    return f"{shown(value)} {'≤' if value <= limit else '>'} {limit:g} ({words.split(' of ')[0]})"
-
-
-# A policy -------------------------------------------------------------------------------------------------------------
+# Cards of policies ----------------------------------------------------------------------------------------------------
 
 
 def _card(one: Found, episodes: int) -> Card:
@@ -153,13 +148,13 @@ def _card(one: Found, episodes: int) -> Card:
             + ", ".join(map(shown, with_noise.safety_quartiles)),
         ),
         (f"CVaR {with_noise.alpha:g}", f"{shown(with_noise.cvar)} with noise, {shown(without.cvar)} without"),
-        *((words, _constraint(words, value, limit)) for words, value, limit in with_noise.constraints),
-        ("evaluated in", f"{with_noise.steps:,} steps, {with_noise.episodes:,} episodes, seed {with_noise.seed}"),
-        ("computed on", result.device),
+        *((each.words, _constraint(each)) for each in with_noise.constraints),
+        ("evaluation", f"{with_noise.steps:,} steps, {with_noise.episodes:,} episodes, seed {with_noise.seed}"),
+        ("device", result.device),
     ]
     taken, why = _clip(one.run, episodes) if one.run is not None else (None, one.problem)
     return Card(
-        title=f"{title_of(one.task)}: {_learner(one.learner)}, seed {one.seed}",
+        title=f"{system_name(one.task)}: {learner_name(one.learner)}, seed {one.seed}",
         facts=facts,
         clip=taken,
         no_clip=why,
@@ -170,9 +165,9 @@ def _card(one: Found, episodes: int) -> Card:
 
 
 def _clip(run: Run, episodes: int) -> tuple[Clip | None, str]:
-    """A film of the policy without its noise; or why there is none."""
+    """Return a clip of the policy without its noise, or None and the reason why there is none."""
     if episodes == 0:
-        return None, "none was asked for"
+        return None, "clips are turned off"
     try:
         frames = policy_film(run.task, run.still_policy, episodes, size=CLIP_SIZE)
         return clip(frames, run.task.dt), ""
@@ -181,7 +176,7 @@ def _clip(run: Run, episodes: int) -> tuple[Clip | None, str]:
 
 
 def _versions(found: Sequence[Found]) -> tuple[list[str], list[tuple[str, list[str]]]]:
-    """The packages, and how many runs had which of their versions."""
+    """Return the packages, and each combination of their versions with the number of runs that had it."""
     all_of = [dict(one.result.versions) for one in found if one.result is not None]
     packages = list(dict.fromkeys(name for each in all_of for name in each))
     counted = Counter(tuple(each.get(name, DASH) for name in packages) for each in all_of)

@@ -1,7 +1,8 @@
-"""How every picture of a run looks: its colours, its panels, its legends."""
+"""Common style of the figures: colours, panels, axes and legends."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -12,26 +13,29 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Okabe and Ito's colours, which the colour-blind can tell apart; lines differ in their dashes as well.
+# Okabe and Ito's colours, which colour-blind readers can tell apart; lines differ in their dashes as well.
 BLUE, VERMILION, GREEN, PURPLE, SKY, ORANGE = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00"
 INK = "#222B3A"
 CYCLE = ((BLUE, "-"), (VERMILION, "--"), (GREEN, "-."), (PURPLE, ":"), (SKY, "-"), (ORANGE, "--"))
-"""Colour and dashes, for as many lines as there are."""
+"""Colours and dashes of successive lines."""
 
 WIDTH = 6.5
-"""Of a picture [inches]: that of a printed page's text, so that letters keep their size there."""
+"""Width of a figure [inches]: that of the text on a printed page, so that letters keep their size in print."""
 FONT_SIZE = 9.5
-"""[points]"""
+"""Size of the text [points]."""
 DPI = 160
+"""Resolution of a figure [dots per inch]."""
+MARKED = 40
+"""Largest number of points that are drawn with markers; more markers would run into each other."""
 
 
 def new_figure(height: float, title: str) -> Figure:
-    """An empty figure of `height` inches. It belongs to no window, and nothing outside it is changed."""
+    """Return an empty figure of `height` inches, without a window and without any change of Matplotlib's state."""
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
         raise UserError(
-            f"pictures need the package '{error.name}'; install it with: pip install 'samba-rl[figures]'"
+            f"figures need the package '{error.name}'; install it with: pip install 'samba-rl[figures]'"
         ) from error
     figure = Figure(figsize=(WIDTH, height), dpi=DPI, layout="constrained", facecolor="white")
     figure.suptitle(plain(title), fontsize=FONT_SIZE + 1.5)
@@ -39,7 +43,7 @@ def new_figure(height: float, title: str) -> Figure:
 
 
 def new_panels(heights: Sequence[float], title: str) -> tuple[Figure, list[Axes]]:
-    """A figure with a panel for each of the `heights` [inches], under each other, with one x axis for all."""
+    """Return a figure with panels of these `heights` [inches] below each other, which share their x axis."""
     figure = new_figure(sum(heights) + 0.7, title)
     grid = figure.subplots(len(heights), 1, sharex=True, squeeze=False, height_ratios=list(heights))
     panels: list[Axes] = list(grid[:, 0])
@@ -51,29 +55,35 @@ def new_panels(heights: Sequence[float], title: str) -> tuple[Figure, list[Axes]
 
 
 def tidy(axes: Axes) -> None:
-    """Leave out the frame's upper and right side, and set the size of the numbers."""
+    """Hide the upper and the right side of the frame, and set the size of the tick labels."""
     axes.spines[["top", "right"]].set_visible(False)
     axes.tick_params(labelsize=FONT_SIZE - 0.5)
     axes.set_axisbelow(True)
 
 
 def name_axes(axes: Axes, *, x: str = "", y: str = "") -> None:
-    """Write what the axes show, with the unit."""
+    """Label the axes."""
     axes.set_xlabel(plain(x), fontsize=FONT_SIZE)
     axes.set_ylabel(plain(y), fontsize=FONT_SIZE)
 
 
 def whole_numbers(axes: Axes) -> None:
-    """Mark whole numbers only on the x axis."""
+    """Put ticks of the x axis only at whole numbers."""
     from matplotlib.ticker import MaxNLocator
 
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
 
 
+def from_zero(axes: Axes, values: Sequence[float]) -> None:
+    """Let the y axis of values begin at zero, with room for markers there; it ends at 1 if all values are zero."""
+    largest = max((value for value in values if math.isfinite(value)), default=0.0) or 1.0
+    axes.set_ylim(-0.05 * largest, 1.08 * largest)
+
+
 def legend_above(
     axes: Axes, handles: Sequence[Artist] | None = None, *, columns: int = 4, handle_length: float = 2.2
 ) -> None:
-    """A legend above the panel, where it covers no data; dashes need some length to be told apart."""
+    """Draw a legend above the panel, where it covers no data; dashes need some handle length to be told apart."""
     entries = axes.get_legend_handles_labels()[0] if handles is None else list(handles)
     legend = axes.legend(
         handles=entries,
@@ -88,13 +98,13 @@ def legend_above(
         handletextpad=0.6,
         columnspacing=1.2,
     )
-    # The layout would make the panel narrower for a wide legend. So it does not see the legend, but an empty title that
-    # keeps as many lines free.
+    # The layout would make the panel narrower for a wide legend. Hide the legend from it, and reserve its lines with an
+    # empty title instead.
     legend.set_in_layout(False)
     lines = -(-len(entries) // columns) + max(str(entry.get_label()).count("\n") for entry in entries)
     axes.set_title("\n".join(" " * lines), fontsize=FONT_SIZE)
 
 
 def plain(text: str) -> str:
-    """Text in which a user's dollar sign is one, and does not begin a formula."""
+    """Return a text in which dollar signs are literal and do not start a formula."""
     return text.replace("$", r"\$")

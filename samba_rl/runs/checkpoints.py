@@ -1,4 +1,4 @@
-"""Checkpoints: folders with a manifest (format, parts, checksums), of which the last two are kept."""
+"""Checkpoints: folders with a manifest of format, parts and checksums. The last two are kept."""
 
 from __future__ import annotations
 
@@ -17,25 +17,28 @@ from samba_rl.data.packing import pack, unpack
 from samba_rl.errors import UserError
 from samba_rl.types import State
 
-FORMAT = 1
+FORMAT = 2
+"""Version of the format of checkpoints."""
 FOLDER, MANIFEST = "checkpoints", "manifest.json"
 KEPT = 2
+"""Number of checkpoints that are kept."""
 _PART = re.compile(r"\w[\w.-]*", re.ASCII)
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What a run needs to go on, read back and checked."""
+    """The state of a run, read from disk and verified."""
 
     path: Path
+    """Folder of the checkpoint."""
     about: dict[str, Any]
-    """What else the manifest says."""
+    """Content of the manifest, without its list of parts."""
     state: State
-    """By part."""
+    """State of each part, by name."""
 
 
 def write_checkpoint(home: Path, state: State, about: dict[str, Any]) -> Path:
-    """Write each entry of the state as a part, whole or not at all, and remove all checkpoints but the last two."""
+    """Write each entry of the state as a part, all or nothing; then remove all but the last two checkpoints."""
     folder = home / FOLDER
     number = max(_numbers(folder), default=0) + 1
     target, draft = folder / f"{number:06d}", folder / ".draft"
@@ -64,7 +67,7 @@ def write_checkpoint(home: Path, state: State, about: dict[str, Any]) -> Path:
 
 
 def read_checkpoint(home: Path) -> tuple[Checkpoint | None, list[str]]:
-    """The last checkpoint that is whole, and what is wrong with later ones; None if there is none."""
+    """Return the last sound checkpoint (None if there is none) and the problems with later ones."""
     problems: list[str] = []
     folder = home / FOLDER
     for number in reversed(_numbers(folder)):
@@ -78,7 +81,7 @@ def read_checkpoint(home: Path) -> tuple[Checkpoint | None, list[str]]:
 
 
 def _read(path: Path) -> Checkpoint:
-    """A checkpoint; damage is a ValueError that names the file."""
+    """Read a checkpoint; raise a ValueError that names the file if it is damaged."""
     manifest = read_manifest(path)
     state: State = {}
     for name, about in manifest.pop("parts").items():
@@ -101,13 +104,17 @@ def _read(path: Path) -> Checkpoint:
 
 
 def read_manifest(path: Path) -> dict[str, Any]:
-    """What a checkpoint says of itself; damage is a ValueError that names the file, a newer format a UserError."""
+    """Read the manifest of a checkpoint.
+
+    Raises a ValueError that names the file if it is damaged, and a `UserError` if it has another format.
+    """
     file = path / MANIFEST
     try:
         manifest = json.loads(file.read_bytes())
-        _check_format(file, manifest)
+        _check_not_newer(file, manifest)
         if manifest != signed(manifest):
-            raise ValueError("its checksum is another one")
+            raise ValueError("its checksum does not match")
+        _check_not_older(file, manifest)
         parts = {
             str(name): {"bytes": int(about["bytes"]), "sha256": str(about["sha256"])}
             for name, about in manifest["parts"].items()
@@ -124,23 +131,33 @@ def read_manifest(path: Path) -> dict[str, Any]:
     return {**manifest, "parts": parts}
 
 
-def _check_format(file: Path, manifest: dict[str, Any]) -> None:
+def _check_not_newer(file: Path, manifest: dict[str, Any]) -> None:
     form = manifest["format"]
     if not isinstance(form, int) or form > FORMAT:
         raise UserError(
-            f"{file} was written by a newer samba_rl ({manifest.get('samba_rl')}, format {form}; this one reads up to "
-            f"{FORMAT}); install that version or a later one"
+            f"{file} was written by a newer samba_rl ({manifest.get('samba_rl')}, format {form}; this version reads up "
+            f"to {FORMAT}); install that version or a later one"
+        )
+
+
+def _check_not_older(file: Path, manifest: dict[str, Any]) -> None:
+    if manifest["format"] < FORMAT:
+        data = file.parents[2] / "real.csv"
+        raise UserError(
+            f"{file} was written by samba_rl {manifest.get('samba_rl')}, whose unfinished runs this version cannot "
+            "continue; finish the run with that version, or start a new one with its measurements: "
+            f"samba-rl train SYSTEM --data {data}"
         )
 
 
 def signed(manifest: dict[str, Any]) -> dict[str, Any]:
-    """The manifest with a checksum of all else that it says."""
+    """Return the manifest with a checksum of its other entries."""
     rest = {name: value for name, value in manifest.items() if name != "sha256"}
     return {**rest, "sha256": hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()}
 
 
 def remove_damaged(home: Path, sound: Checkpoint) -> None:
-    """Remove the checkpoints after this one, from which a run goes on: they would take its place among those kept."""
+    """Remove the damaged checkpoints after a sound one, so that they do not count among those that are kept."""
     folder = home / FOLDER
     for number in _numbers(folder):
         if number > int(sound.path.name):
@@ -148,13 +165,13 @@ def remove_damaged(home: Path, sound: Checkpoint) -> None:
 
 
 def latest(home: Path) -> Path | None:
-    """The last checkpoint, whole or not."""
+    """Return the folder of the last checkpoint, sound or not; None if there is none."""
     numbers = _numbers(home / FOLDER)
     return home / FOLDER / f"{numbers[-1]:06d}" if numbers else None
 
 
 def _numbers(folder: Path) -> list[int]:
-    """Of the checkpoints that are there, in order."""
+    """Return the numbers of the checkpoints in a folder, in order."""
     if not folder.is_dir():
         return []
     return sorted(int(path.name) for path in folder.iterdir() if path.name.isdecimal())
@@ -171,6 +188,6 @@ def _write(path: Path, data: bytes) -> None:
 
 def _remove(folder: Path) -> None:
     if folder.exists():
-        # The manifest first: what is left if the program is killed here does not look like a checkpoint.
+        # The manifest first: if the program is killed here, the rest does not look like a checkpoint.
         (folder / MANIFEST).unlink(missing_ok=True)
         shutil.rmtree(folder)

@@ -1,4 +1,4 @@
-"""What is checked before a run begins, while nothing real has happened; and the earlier data that it begins with."""
+"""Checks of a run's specification before the real system is touched, and the earlier data that it starts with."""
 
 from __future__ import annotations
 
@@ -11,22 +11,30 @@ from typing import Any
 import torch
 
 from samba_rl.agents.agent import schema_of
+from samba_rl.agents.settings import Settings
 from samba_rl.data import DataSet
 from samba_rl.data.plain import from_plain, to_plain
 from samba_rl.errors import UserError, did_you_mean
-from samba_rl.improve.constraints import Constraint, make_constraints
-from samba_rl.learners import Settings
+from samba_rl.runs.session import About
 from samba_rl.tasks.task import Task
 from samba_rl.types import Transitions
 
+ROW_EXAMPLE = "LEARNERS['samba'].with_zeta(Entropy())"
+ROW_CHOICES = ("zeta", "rule", "traces", "objectives", "constraint.kind")
+"""Names of choices that a learner's row makes, which users may look for among the settings."""
+
 
 def changed(settings: Settings, changes: Mapping[str, Any]) -> Settings:
-    """The settings with some fields changed (a dict changes a group in part); every value fits its field's type."""
-    known = {part.name for part in dataclasses.fields(Settings)}
-    for name in changes:
+    """Return the settings with some fields changed and checked; a dict changes a group in part."""
+    known = {part.name for part in dataclasses.fields(settings)}
+    constraint = changes.get("constraint")
+    kind = ["constraint.kind"] if isinstance(constraint, Mapping) and "kind" in constraint else []
+    for name in (*changes, *kind):
+        if name in ROW_CHOICES:
+            raise UserError(f"'{name}' is a choice of the learner, not a setting: give a row, such as {ROW_EXAMPLE}")
         if name not in known:
             raise UserError(f"train has no argument or setting '{name}'; {did_you_mean(name, known)}")
-    result: Settings = from_plain(Settings, _merged(to_plain(settings), to_plain(dict(changes))), "settings")
+    result: Settings = from_plain(type(settings), _merged(to_plain(settings), to_plain(dict(changes))), "settings")
     return result
 
 
@@ -35,20 +43,14 @@ def _merged(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
     return {**old, **{name: _merged(old[name], value) if both[name] else value for name, value in new.items()}}
 
 
-def check(
-    task: Task, settings: Settings, seed: int, device: str, earlier: Transitions | None, *, resuming: bool = False
-) -> None:
-    """Say what is wrong while nothing has happened yet."""
-    if not 0 <= seed < 2**63:
-        raise UserError(f"seed = {seed}; give a whole number of at least 0 (and below 2⁶³)")
-    _check_device(device)
-    limits = len(constraints_of(task, settings))
-    if settings.rule == "projection" and limits != 1:
-        raise UserError(
-            f"the rule 'projection' keeps to exactly one limit, but {task.name} has {limits}; name one safety cost "
-            "with constraint.of, or take the rule 'trust-region'"
-        )
-    if settings.traces == "model":
+def check(task: Task, about: About, earlier: Transitions | None, *, resuming: bool = False) -> None:
+    """Raise a `UserError` if anything is wrong with the specification of a run."""
+    settings, row = about.settings, about.row
+    if not 0 <= about.seed < 2**63:
+        raise UserError(f"seed = {about.seed}; it must be a whole number from 0 to 2⁶³ - 1")
+    _check_device(about.device)
+    settings.constraints(row, task.constraints)  # raises if a limit does not fit the system or the update
+    if row.source.imagines:
         try:
             x = torch.zeros(1, len(task.states), dtype=torch.float64)
             task.charge(x, torch.zeros(1, len(task.actions), dtype=torch.float64), x)
@@ -63,14 +65,14 @@ def check(
             + f"; give at least {rounded + horizon}"
         )
     if first == 0 and earlier is None and not resuming:
-        raise UserError("first.samples = 0 and no earlier data: there is nothing to begin with; give one of the two")
+        raise UserError("first.samples = 0 without earlier data: there is nothing to start from; give one of the two")
 
 
 def _check_device(device: str) -> None:
     try:
         kind = torch.device(device).type
     except RuntimeError as error:
-        raise UserError(f"device = '{device}' is not known; give cpu or cuda") from error
+        raise UserError(f"device = '{device}' is unknown; give cpu or cuda") from error
     if kind not in ("cpu", "cuda"):
         raise UserError(f"device = '{device}' is not supported; give cpu or cuda")
     index = torch.device(device).index or 0
@@ -80,7 +82,7 @@ def _check_device(device: str) -> None:
 
 
 def earlier_transitions(task: Task, data: DataSet | str | None) -> Transitions | None:
-    """Real transitions from before the run, in the order of the system's columns."""
+    """Return real transitions measured before the run, with their columns in the system's order."""
     if data is None:
         return None
     if isinstance(data, DataSet):
@@ -88,15 +90,15 @@ def earlier_transitions(task: Task, data: DataSet | str | None) -> Transitions |
     else:
         where, suffix = data, Path(data).suffix.lower()
         if suffix not in (".csv", ".parquet"):
-            raise UserError(f"'{data}' as earlier data: give a .csv or .parquet file")
+            raise UserError(f"cannot read earlier data from '{data}'; give a .csv or .parquet file")
         found = DataSet.from_csv(data) if suffix == ".csv" else DataSet.from_parquet(data)
     if not len(found):
-        raise UserError(f"{where} has no transitions; leave it out")
+        raise UserError(f"{where} has no transitions; omit it")
     return in_order_of(task, found, where).transitions
 
 
 def in_order_of(task: Task, data: DataSet, where: str) -> DataSet:
-    """The data with its columns in the task's order."""
+    """Return the data with its columns in the task's order."""
     wanted = schema_of(task)
     if data.schema == wanted:
         return data
@@ -119,8 +121,3 @@ def in_order_of(task: Task, data: DataSet, where: str) -> DataSet:
             violation=old.violation[:, columns["constraints"]],
         )
     )
-
-
-def constraints_of(task: Task, settings: Settings) -> tuple[Constraint, ...]:
-    """The limits that the settings put on the system's safety costs."""
-    return make_constraints((settings.constraint, *settings.more_constraints), task.constraints)

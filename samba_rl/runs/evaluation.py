@@ -1,4 +1,4 @@
-"""How good and how safe a policy is on the real system: a seeded pass of its own, apart from learning."""
+"""Evaluation of a policy on the real system: its return and its safety, on seeded episodes apart from learning."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from samba_rl.errors import UserError
-from samba_rl.improve.constraints import Constraint, CVaR
+from samba_rl.improve.constraints import Constraint, ConstraintResult, CVaR
 from samba_rl.tasks.rollout import RealSource
 from samba_rl.tasks.task import Task
 from samba_rl.types import Policy
@@ -18,31 +18,37 @@ from samba_rl.types import Policy
 @final
 @dataclass(frozen=True)
 class Evaluation:
-    """What came of some thousand steps."""
+    """The result of an evaluation."""
 
     TV: int
-    """Steps inside the unsafe region."""
+    """Number of steps in the unsafe region."""
     TC: float
-    """Safety cost in all."""
+    """Total safety cost."""
     steps: int
+    """Number of real steps."""
     episodes: int
+    """Number of whole episodes."""
     return_mean: float
-    """Of an episode: negative cost."""
+    """Mean return (negative cost) of an episode."""
     return_std: float
+    """Standard deviation of the return over episodes."""
     safety_quartiles: tuple[float, float, float]
-    """Of an episode's safety cost."""
+    """Quartiles of the safety cost of an episode."""
     cvar: float
-    """CVaR_α of an episode's safety cost."""
+    """CVaR_α of the safety cost of an episode."""
     alpha: float
+    """Level α of CVaR."""
     limit: float | None
-    """What the first constraint was to stay under, of an episode, if there is one."""
-    constraints: tuple[tuple[str, float, float], ...]
-    """What each constraint is, its value and its limit."""
+    """Limit of the first constraint, per episode; None without constraints."""
+    constraints: tuple[ConstraintResult, ...]
+    """Measured value of each constraint, beside its limit."""
     seed: int
+    """Seed of the episodes."""
     deterministic: bool
+    """Whether the policy acted without noise."""
 
     def to_json(self) -> dict[str, Any]:
-        """For a line of JSON."""
+        """Return the fields as plain values for JSON."""
         return asdict(self)
 
 
@@ -57,12 +63,12 @@ def evaluate(
     deterministic: bool = False,
     workers: int | None = None,
 ) -> Evaluation:
-    """Run whole episodes until `steps` steps are done; several safety costs are added up.
+    """Run whole episodes until at least `steps` steps are done; several safety costs are added up.
 
-    `deterministic` only goes into the result: whoever asks for it gives a policy without noise.
+    `deterministic` is only recorded in the result: the policy that is passed in must already be without noise.
     """
     if steps < 1:
-        raise UserError(f"an evaluation of {steps} steps; at least 1 is needed")
+        raise UserError(f"cannot evaluate {steps} steps; at least 1 is needed")
     generator = torch.Generator().manual_seed(seed)
     returns, safety, done, violations = [], [], 0, 0
     amounts: list[list[Tensor]] = [[] for _ in constraints]
@@ -92,8 +98,7 @@ def evaluate(
         alpha=alpha,
         limit=constraints[0].limit * (task.horizon if constraints[0].per_step else 1) if constraints else None,
         constraints=tuple(
-            (constraint.in_words(), float(constraint.value(torch.cat(column))), constraint.limit)
-            for constraint, column in zip(constraints, amounts, strict=True)
+            constraint.result(torch.cat(column)) for constraint, column in zip(constraints, amounts, strict=True)
         ),
         seed=seed,
         deterministic=deterministic,

@@ -1,4 +1,4 @@
-"""What runs there are, and how each stands, without loading them."""
+"""Listing of runs with their progress, without loading them."""
 
 from __future__ import annotations
 
@@ -13,48 +13,59 @@ from samba_rl.errors import UserError
 from samba_rl.runs.checkpoints import read_checkpoint
 from samba_rl.runs.folder import CONFIG, EVALUATION, JOURNAL, METRICS, POLICY, SUMMARY, read_config, read_json
 from samba_rl.runs.lock import held
+from samba_rl.runs.writer import RECOMPUTED
 
 RunState = Literal["running", "finished", "interrupted", "damaged"]
 _TAIL = 200_000
-"""Bytes at the end of the metrics in which the last trial is looked for."""
+"""Number of bytes at the end of the metrics that are searched for the last trial."""
 
 
 @dataclass(frozen=True)
 class Overview:
-    """How a run stands."""
+    """State and progress of a run; None for numbers that are not known."""
 
     folder: str
+    """Folder of the run."""
     state: RunState
+    """State of the run."""
     problem: str = ""
-    """What is wrong, and the way out."""
+    """Problem with the run, and the way out; empty without one."""
     task: str = ""
+    """Name of the system."""
     learner: str = ""
+    """Name of the learner."""
     preset: str = ""
+    """Name of the preset."""
     seed: int | None = None
+    """Seed of the run."""
     budget: int | None = None
-    """Real samples that it may spend."""
+    """Budget of real samples."""
     real_samples: int | None = None
+    """Real samples so far."""
     return_mean: float | None = None
-    """Of the last trial."""
+    """Mean return of the last trial."""
     learning_TC: float | None = None  # noqa: N815 - the paper's names
+    """Total safety cost of all trials so far."""
     learning_TV: int | None = None  # noqa: N815
+    """Steps of all trials so far in the unsafe region."""
     evaluated_return: float | None = None
-    """Of the final policy with its noise, where it was evaluated."""
+    """Mean return of the final policy with its noise, from its evaluation."""
     seconds: float | None = None
+    """Seconds since the run began."""
     changed: float = 0.0
-    """When something was last written, in seconds since 1970."""
+    """Time of the last write, in seconds since 1970."""
 
 
 def find_runs(folder: Path) -> list[Path]:
-    """The runs in a folder or below it, the latest last."""
+    """Return the folders of the runs in or below a folder, the most recently changed last."""
     if not folder.is_dir():
-        raise UserError(f"there is no folder {folder}; give the one that holds runs")
+        raise UserError(f"there is no folder {folder}; give a folder that contains runs")
     found = [path.parent for path in folder.rglob(CONFIG)]
     return sorted(found, key=_changed)
 
 
 def overview(folder: Path) -> Overview:
-    """How the run in the folder stands; what is damaged is said, not raised."""
+    """Return the state of the run in a folder; damage is reported as a problem, not raised."""
     about: dict[str, Any] = {"folder": str(folder), "changed": _changed(folder)}
     try:
         config = read_config(folder)
@@ -71,11 +82,21 @@ def overview(folder: Path) -> Overview:
         Journal.read(folder / JOURNAL)
         if (folder / SUMMARY).exists():
             return Overview(state="finished", **{**about, **_end(folder)})
-        checkpoint, problems = read_checkpoint(folder)
-        since = "the one before it is used" if checkpoint else "the run is computed anew from its real trials"
-        return Overview(state="interrupted", problem=f"{problems[-1]}; {since}" if problems else "", **about)
     except UserError as error:
         return Overview(state="damaged", problem=str(error), **about)
+    return Overview(state="interrupted", problem=_checkpoint_problem(folder), **about)
+
+
+def _checkpoint_problem(folder: Path) -> str:
+    """Describe what stands in the way of resuming from the last checkpoint; empty if nothing does."""
+    try:
+        checkpoint, problems = read_checkpoint(folder)
+    except UserError as error:
+        # The checkpoint of another version.
+        return str(error)
+    if not problems:
+        return ""
+    return f"{problems[-1]}; {'the one before it is used' if checkpoint else RECOMPUTED}"
 
 
 def _changed(folder: Path) -> float:
@@ -84,7 +105,7 @@ def _changed(folder: Path) -> float:
 
 
 def _last_figures(folder: Path) -> dict[str, Any]:
-    """Of the last trial in the metrics."""
+    """Return the numbers of the last trial in the metrics."""
     try:
         with open(folder / METRICS, "rb") as file:
             size = file.seek(0, 2)
@@ -109,10 +130,10 @@ def _last_figures(folder: Path) -> dict[str, Any]:
 
 
 def _end(folder: Path) -> dict[str, Any]:
-    """What a finished run came to."""
+    """Return the results of a finished run."""
     summary = read_json(folder / SUMMARY)
     if not zipfile.is_zipfile(folder / POLICY):
-        raise UserError(f"{folder / POLICY} is missing or damaged; copy the run's folder again, or run it again")
+        raise UserError(f"{folder / POLICY} is missing or damaged; copy the run's folder again, or repeat the run")
     evaluated = read_json(folder / EVALUATION) if (folder / EVALUATION).exists() else {}
     return {
         "evaluated_return": _number(_at(evaluated, "with_noise", "return_mean"), float),
@@ -127,6 +148,6 @@ def _at(values: Any, *names: str) -> Any:
 
 
 def _number(value: Any, kind: type[Any]) -> Any:
-    """A number of that kind, or None for whatever else a file may hold."""
+    """Return a number of that kind; None for anything else that a file may contain."""
     fits = isinstance(value, (int, float)) and not isinstance(value, bool) and value == value
     return kind(value) if fits and abs(value) < 1e300 else None

@@ -1,4 +1,4 @@
-"""One process at a time writes to a run's folder."""
+"""A lock that lets only one process at a time write to a run's folder."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import os
 import socket
 import time
 from pathlib import Path
-from typing import Any, final
+from typing import final
 
 from samba_rl.data.files import disk_error
 from samba_rl.errors import UserError
@@ -17,13 +17,13 @@ LOCK = ".lock"
 ATTEMPTS = 100
 
 
-class _InUse(Exception):  # noqa: N818
-    """By whom."""
+class _InUse(Exception):  # noqa: N818 - caught here, and not an error by itself
+    """Raised when another process holds the lock; the message names it."""
 
 
 @final
 class Lock:
-    """Held from when it is made until `release`, or until the process ends, however it ends."""
+    """A lock held from its creation until `release`, or until the process ends, however it ends."""
 
     def __init__(self, folder: Path) -> None:
         path = folder / LOCK
@@ -33,20 +33,20 @@ class Lock:
             raise disk_error(path, error) from error
         except _InUse as error:
             raise UserError(
-                f"{folder} is in use: {error} is writing to it; wait until that ends, or stop it first"
+                f"{folder} is in use: {error} is writing to it; wait until it ends, or stop it first"
             ) from None
 
     def release(self) -> None:
-        """Let others write."""
+        """Let other processes write."""
         if self._file is not None:
-            # Not closed alone: a forked child may have the file open too.
+            # Closing is not enough: a forked child may have the file open too.
             _free(self._file)
             os.close(self._file)
             self._file = None
 
 
 def held(folder: Path) -> bool:
-    """Whether a process is writing to the folder."""
+    """Return whether a process is writing to the folder."""
     try:
         file = os.open(folder / LOCK, os.O_RDONLY)
     except OSError:
@@ -57,18 +57,19 @@ def held(folder: Path) -> bool:
         os.close(file)
 
 
-def _take(file: int, shared: bool) -> bool:
+def _take(file: int, *, shared: bool) -> bool:
+    """Try to lock a file; return whether it is locked now."""
     try:
         import fcntl
     except ImportError:
-        # Windows has no such locks; there nothing keeps two processes apart.
+        # Windows has no such locks, so nothing keeps two processes apart there.
         return True
     try:
         fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
     except (BlockingIOError, PermissionError):
         return False
     except OSError:
-        # A disk that knows no locks: there nothing keeps two processes apart either.
+        # The file system does not support locks.
         return True
     return True
 
@@ -81,19 +82,19 @@ def _free(file: int) -> None:
 
 
 def _locked(path: Path) -> int:
-    """The lock's file, open and locked."""
+    """Open and lock the lock's file."""
     for _ in range(ATTEMPTS):
         file = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
         try:
             if _take(file, shared=False):
-                # Whoever held it before may have removed it since it was opened here.
+                # The previous holder may have removed the file after it was opened here.
                 if path.exists() and os.path.samestat(os.fstat(file), os.stat(path)):
                     os.ftruncate(file, 0)
                     os.pwrite(file, json.dumps({"process": os.getpid(), "machine": socket.gethostname()}).encode(), 0)
                     return file
             elif not _take(file, shared=True):
                 raise _InUse(_holder(file))
-            # Else others only ask whether it is held, and have it for a moment.
+            # Otherwise other processes hold it only for a moment, to see whether it is held.
         except BaseException:
             os.close(file)
             raise
@@ -104,7 +105,7 @@ def _locked(path: Path) -> int:
 
 def _holder(file: int) -> str:
     try:
-        who: Any = json.loads(os.pread(file, 1000, 0))
+        who = json.loads(os.pread(file, 1000, 0))
         return f"process {int(who['process'])} on {who['machine']!s}"
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return "another process"

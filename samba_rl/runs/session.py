@@ -1,4 +1,4 @@
-"""A run under way: the agent, the real system and the run's folder, held together."""
+"""A run in progress: drives the algorithm, logs its events, saves checkpoints, and stops when asked."""
 
 from __future__ import annotations
 
@@ -13,44 +13,65 @@ import torch
 from torch import Generator
 
 from samba_rl.agents.agent import Learned
-from samba_rl.algorithm import Watch, train
+from samba_rl.agents.settings import Settings
+from samba_rl.algorithm import train
 from samba_rl.data.files import DiskError
 from samba_rl.data.journal import EARLIER
 from samba_rl.errors import Paused, Stopped, UserError
-from samba_rl.events import Event, ImprovementReport, LatentReport, Log, Notice, TrialReport
-from samba_rl.learners import Settings, make_agent
+from samba_rl.events import (
+    EpisodesMeasured,
+    Event,
+    ImprovementReport,
+    LatentReport,
+    Log,
+    Notice,
+    PauseDue,
+    PolicyReady,
+    Signal,
+    TrialReport,
+)
+from samba_rl.learners import Learner
+from samba_rl.presets import make_agent
 from samba_rl.runs.checkpoints import Checkpoint
-from samba_rl.runs.folder import RunFolder
 from samba_rl.runs.trials import Trials
+from samba_rl.runs.writer import RunFolder
 from samba_rl.tasks.task import Task
-from samba_rl.types import State, Transitions
+from samba_rl.types import Policy, State, Transitions
 
 CHECKPOINT_EVERY = 60.0
-"""Seconds between two checkpoints at most, give or take a control iteration."""
+"""Longest time between two checkpoints, in seconds, give or take a control iteration."""
 CHECKPOINT_LEAST = 1.0
-"""Seconds between two of them at least."""
+"""Shortest time between two checkpoints, in seconds."""
 CHECKPOINT_SHARE = 0.01
-"""Of the time that may go into checkpoints before and after trials. They only save computing: what was measured is in
-the journal, and from the checkpoint before everything is computed to the same end."""
-
-
+"""Share of the time that may go into checkpoints before and after trials. They only save computing time: measurements
+are in the journal, and everything else can be computed again from an earlier checkpoint."""
 ASKED = "the run was asked to stop"
+
+Watch = Callable[[int, Policy], None]
+"""Called with (trial, policy) before each trial of a policy."""
 
 
 @dataclass(frozen=True)
 class About:
-    """What a run is of."""
+    """The specification of a run, beside its system."""
 
     learner: str
+    """Name of the learner; "own" for an unnamed row that is not in `LEARNERS`."""
+    row: Learner
+    """The learner itself."""
     preset: str
+    """Name of the preset."""
     seed: int
+    """Seed of all random numbers."""
     settings: Settings
+    """Numbers of the learner."""
     device: str
+    """Device of the model and the policy."""
 
 
 @final
 class Session:
-    """Runs a learner to its end, and writes down what is needed to go on from wherever it stops."""
+    """Drives a learner to the end of its run, and stores what is needed to continue from wherever it stops."""
 
     def __init__(
         self,
@@ -64,11 +85,10 @@ class Session:
         checkpoint_every: float = CHECKPOINT_EVERY,
         watch: Watch | None = None,
     ) -> None:
-        """`stop` says whether the run should end before its time: it then does so, with `Stopped`, as soon as all is
-        safe."""
+        """Prepare a run; when `stop` returns True it saves and ends with `Stopped`."""
         self.task, self.about, self.folder = task, about, folder
         self.events: list[Event] = []
-        self.agent = make_agent(task, about.settings, seed=about.seed, device=about.device, log=self._heard)
+        self.agent = make_agent(task, about.row, about.settings, seed=about.seed, device=about.device)
         self._generator = Generator().manual_seed(about.seed)
         self._log, self._stop, self._watch = log, stop, watch
         self._every, self._saved, self._save_seconds = checkpoint_every, time.monotonic(), 0.0
@@ -77,16 +97,16 @@ class Session:
             about.settings.real,
             journal=None if folder is None else folder.journal,
             steps=None if folder is None else folder.steps,
-            check=self._end_if_asked,
         )
 
     def begin(self, earlier: Transitions | None) -> None:
-        """Take in transitions from before the run."""
+        """Learn from transitions measured before the run."""
         if earlier is not None:
-            self.agent.tell_earlier(earlier)
+            for event in self.agent.learn_earlier(earlier):
+                self._record(event)
 
     def restore(self, checkpoint: Checkpoint | None, events: list[Event]) -> None:
-        """Go on from a checkpoint, or from the beginning with the trials that were made already."""
+        """Continue from a checkpoint, or from the beginning with the trials that are in the journal."""
         assert self.folder is not None
         journal = self.folder.journal
         self.events = events
@@ -99,42 +119,65 @@ class Session:
             data = self.agent.data
             for steps in journal.trials(before=int(state["around"]["trials"]["count"])):
                 data = data.append(steps)
-            self.agent.load_state_dict(state["agent"], data)
+            notices = list(self.agent.load_state_dict(state["agent"], data))
             self._trials.load_state_dict(state["around"]["trials"])
             _set_random(self._generator, state["around"]["random"])
         except (KeyError, TypeError, ValueError, RuntimeError, AttributeError) as error:
             why = " ".join(str(error).split())
             raise UserError(
-                f"{checkpoint.path} does not fit this run ({why}); remove it: the one before it is used then"
+                f"{checkpoint.path} does not fit this run ({why}); remove it, and the one before it will be used"
             ) from error
+        for notice in notices:
+            self._record(notice)
         if len(data):
             self.folder.write_data(data)
 
     def run(self) -> Learned:
-        """Learn, to the end."""
+        """Run to the end and return the policy."""
         try:
-            return train(self.agent, self._trials, self._generator, self._watch)
-        except Paused:
-            # Of a trial in which nothing took place there was no report, and so no checkpoint.
-            if self.folder is not None:
-                self._save()
-            raise
+            for event in train(self.agent, self._trials, self._generator):
+                self._handle(event)
         except DiskError as error:
             if self.folder is None:
                 raise
-            raise DiskError(f"{error}. Then go on: samba-rl resume {self.folder.folder}") from error
+            raise DiskError(f"{error}. Then continue with: samba-rl resume {self.folder.folder}") from error
+        return self.agent.policy
 
     def notice(self, text: str) -> None:
         """Tell the user something."""
-        self._heard(Notice(text))
+        self._record(Notice(text))
 
     def close(self) -> None:
-        """Let go of the system and the folder."""
+        """Release the system and the folder."""
         self._trials.close()
         if self.folder is not None:
             self.folder.close()
 
-    def _heard(self, event: Event) -> None:
+    def _handle(self, event: Event | Signal) -> None:
+        """Log an event, save if a checkpoint is due, and stop if that was asked for."""
+        match event:
+            case PolicyReady(iteration=iteration, policy=policy):
+                if self._watch is not None:
+                    self._watch(iteration, policy)
+            case EpisodesMeasured():
+                # The journal has the episodes; a checkpoint in the middle of a trial would add nothing.
+                if self._asked_to_stop():
+                    raise Stopped(ASKED)
+            case PauseDue(text=text):
+                self._save()
+                raise Paused(text)
+            case Notice():
+                self._record(event)
+            case _:
+                self._record(event)
+                asked = self._asked_to_stop()
+                if asked or self._due(event):
+                    self._save()
+                if asked:
+                    raise Stopped(ASKED)
+
+    def _record(self, event: Event) -> None:
+        """Keep an event, in the folder too, and pass it on."""
         self.events.append(event)
         if self.folder is not None:
             self.folder(event)
@@ -142,15 +185,12 @@ class Session:
                 self.folder.write_data(self.agent.data)
         if self._log is not None:
             self._log(event)
-        if not isinstance(event, Notice):
-            asked = self._stop is not None and self._stop()
-            if self.folder is not None and (asked or self._due(event)):
-                self._save()
-            if asked:
-                raise Stopped(ASKED)
+
+    def _asked_to_stop(self) -> bool:
+        return self._stop is not None and self._stop()
 
     def _due(self, event: TrialReport | ImprovementReport | LatentReport) -> bool:
-        """Whether it is time for a checkpoint: now and then, and rather before or after a trial."""
+        """Return whether a checkpoint is due: now and then, preferably before or after a trial."""
         since = time.monotonic() - self._saved
         match event:
             case ImprovementReport(control=done, controls=due) | LatentReport(update=done, updates=due):
@@ -161,20 +201,17 @@ class Session:
         return since >= (min(self._every, enough) if at_trial else self._every)
 
     def _save(self) -> None:
-        assert self.folder is not None
+        if self.folder is None:
+            return
         begin = time.monotonic()
         around = {"trials": self._trials.state_dict(), "random": _random(self._generator)}
         self.folder.save({"agent": self.agent.state_dict(), "around": around})
         self._saved = time.monotonic()
         self._save_seconds = self._saved - begin
 
-    def _end_if_asked(self) -> None:
-        if self._stop is not None and self._stop():
-            raise Stopped(ASKED)
-
 
 def _random(generator: Generator) -> State:
-    """Every random number that may come: the trials', and those of torch, NumPy and Python that a system may use."""
+    """Return the state of the trials' generator and of torch's, NumPy's and Python's, which a system may use."""
     version, words, gauss = random.getstate()
     kind, keys, position, has_gauss, cached = np.random.get_state(legacy=True)
     return {
@@ -186,6 +223,7 @@ def _random(generator: Generator) -> State:
 
 
 def _set_random(generator: Generator, state: State) -> None:
+    """Restore what `_random` returned."""
     generator.set_state(state["trials"])
     torch.set_rng_state(state["torch"])
     kind, keys, *rest = state["numpy"]

@@ -1,4 +1,4 @@
-"""What a run says of itself: its configuration at the beginning, its summary at the end, the versions of both."""
+"""Configuration, summary and versions of a run, as its folder records them."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import torch
 
 from samba_rl import __version__
 from samba_rl.agents.agent import AnyAgent
+from samba_rl.agents.policy_gradient import Agent
 from samba_rl.data.plain import to_plain
 from samba_rl.events import Event, ImprovementReport, Notice, TrialReport
 from samba_rl.learners import LEARNERS, Learner
@@ -20,23 +21,23 @@ from samba_rl.tasks import TASKS
 from samba_rl.tasks.task import Task
 
 OWN = "own"
-"""The name of a learner that is no row of `LEARNERS`."""
+"""Name of a learner that is not a row of `LEARNERS`."""
 LAST_TRIALS = 5
-"""Trials over which a summary takes the mean return at the end of learning."""
+"""Number of last trials whose mean return a summary reports."""
 
 
 def name_of(learner: str | Learner) -> str:
-    """What a learner is called in a run's folder."""
+    """Return the name of a learner, for a run's folder."""
     if isinstance(learner, str):
         return learner
     return next((name for name, row in LEARNERS.items() if row == learner), OWN)
 
 
 def config_of(task: Task, about: About, workers: int | None) -> dict[str, Any]:
-    """All that a run depends on, for its folder."""
+    """Return everything that a run depends on, for its config.json."""
     return {
         "task": task.name,
-        # A paper's system with another hazard, say, has the name but is not what the name alone would give.
+        # A modified system of the paper (with another hazard, say) cannot be made again from its name alone.
         "changed_task": task.name not in TASKS or task != TASKS[task.name](),
         "learner": about.learner,
         "preset": about.preset,
@@ -45,15 +46,17 @@ def config_of(task: Task, about: About, workers: int | None) -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "workers": workers,
         "versions": versions(),
+        "row": about.row.to_words(),
         "settings": to_plain(about.settings),
     }
 
 
 def summary_of(agent: AnyAgent, events: list[Event], device: str) -> dict[str, Any]:
-    """What a run came to."""
+    """Return the results of a run, for its summary.json."""
     kinds = by_kind(events)
     trials, improvements = kinds["trials"], kinds["improvements"]
     last = trials[-LAST_TRIALS:]
+    multipliers = agent.multipliers.each if isinstance(agent, Agent) else ()
     limits = [
         {
             "constraint": constraint.in_words(),
@@ -63,7 +66,7 @@ def summary_of(agent: AnyAgent, events: list[Event], device: str) -> dict[str, A
             "least": multiplier.least,
             "feasible": None if multiplier.least is None else not multiplier.infeasible,
         }
-        for constraint, multiplier in zip(agent.constraints, agent.multipliers, strict=True)
+        for constraint, multiplier in zip(agent.constraints, multipliers, strict=True)
     ]
     return {
         "real_samples": agent.real_samples,
@@ -90,7 +93,7 @@ class _Events(TypedDict):
 
 
 def by_kind(events: list[Event]) -> _Events:
-    """Events by what they are."""
+    """Group events by kind."""
     return {
         "trials": tuple(event for event in events if isinstance(event, TrialReport)),
         "improvements": tuple(event for event in events if isinstance(event, ImprovementReport)),
@@ -100,7 +103,7 @@ def by_kind(events: list[Event]) -> _Events:
 
 @functools.cache
 def versions() -> dict[str, str | None]:
-    """Of what the numbers depend on."""
+    """Return the versions of the packages that the numbers depend on."""
 
     def of(package: str) -> str | None:
         try:
@@ -113,7 +116,7 @@ def versions() -> dict[str, str | None]:
 
 
 def other_versions(config: Mapping[str, Any]) -> list[str]:
-    """What to say if the run was begun with other versions."""
+    """Return a notice if the run was started with other versions."""
     before, now = config.get("versions"), versions()
     if not isinstance(before, dict):
         return []
@@ -122,4 +125,4 @@ def other_versions(config: Mapping[str, Any]) -> list[str]:
     ]
     if not changed:
         return []
-    return [f"the run was begun with {', '.join(changed)}: it goes on, but perhaps not bit for bit as it would have"]
+    return [f"the run was started with {', '.join(changed)}; it continues, but perhaps not to the same bits"]

@@ -1,4 +1,4 @@
-"""A run's events as TensorBoard scalars."""
+"""TensorBoard log of a run's events."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from samba_rl.events import Event, ImprovementReport, LatentReport, TrialReport
 
 
 def available() -> bool:
-    """Whether TensorBoard is installed."""
+    """Return whether TensorBoard is installed."""
     return importlib.util.find_spec("tensorboard") is not None
 
 
 @final
 class TensorBoardLog:
-    """Writes what trials and improvements report: give it every event, and close it.
+    """Writes events as TensorBoard scalars; call it with every event, then close it.
 
-    Trials stand over real samples, improvements over the number of control iterations.
+    Trials are plotted against real samples, improvements against the number of control iterations.
     """
 
     def __init__(self, folder: Path, earlier: Sequence[Event] = ()) -> None:
-        """The folder is made when the first event comes.
+        """Prepare a log; its folder is made with the first event.
 
-        If a run goes on, all of it is written anew, beginning with the `earlier` events: what is there already may tell
-        of things that now happen once more.
+        For a resumed run everything is written again, starting with the `earlier` events, because the existing files
+        may contain events that will now happen once more.
         """
         if not available():
             raise UserError("TensorBoard is not installed; install it with: pip install 'samba-rl[tensorboard]'")
@@ -42,7 +42,7 @@ class TensorBoardLog:
             self(event)
 
     def __call__(self, event: Event) -> None:
-        """Write an event's numbers."""
+        """Write the numbers of an event."""
         if self._writer is None:
             from torch.utils.tensorboard import SummaryWriter
 
@@ -63,7 +63,7 @@ class TensorBoardLog:
                 self._writer.add_scalar(name, value, step)
 
     def close(self) -> None:
-        """Write what is still in memory."""
+        """Flush and close the files."""
         if self._writer is not None:
             self._writer.close()
 

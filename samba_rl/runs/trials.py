@@ -1,42 +1,44 @@
-"""Real trials: guarded against a system that misbehaves, and on the disk before anybody learns from them."""
+"""Real trials: guarded against a misbehaving system, and on disk before anything learns from them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Generator as Yielding, Iterator
 from dataclasses import replace
 from typing import NamedTuple, final
 
 import torch
 from torch import Generator, Tensor
 
-from samba_rl.data.journal import Journal, Record, StepLog, random_state
-from samba_rl.errors import Paused
+from samba_rl.data.journal import Journal, Record, random_state
+from samba_rl.data.step_log import StepLog
+from samba_rl.events import EpisodesMeasured, PauseDue
 from samba_rl.tasks.faults.guard import GuardedWorld, SystemFault
 from samba_rl.tasks.faults.settings import RealSettings
 from samba_rl.tasks.rollout import policies_by_part, rollout
-from samba_rl.tasks.task import Step, Task, World
+from samba_rl.tasks.task import Task
+from samba_rl.tasks.world import Step, World
 from samba_rl.types import Fault, Policy, State, Traces
 
 
 class Trial(NamedTuple):
-    """What came of a real trial."""
+    """The outcome of a real trial."""
 
     traces: Traces
     faults: tuple[Fault, ...] = ()
-    """Each broke one of the episodes off."""
+    """Faults of the system or the program; each ended one of the episodes early."""
 
     @property
     def failures(self) -> list[str]:
-        """What the system failed with."""
+        """Return the faults of the system, in words."""
         return [fault.text for fault in self.faults if not fault.stopped]
 
 
 @final
 class Trials:
-    """Runs the policy on the real system, trial after trial.
+    """Runs policies on the real system, trial after trial.
 
-    With a journal, what was measured is written down first; a trial that is in the journal already, because the program
-    was killed before it had learned from it, is taken from there.
+    With a journal, every measurement is stored before a trial is returned. A trial that is already in the journal,
+    because the program was killed before it learned from it, is read from there instead.
     """
 
     def __init__(
@@ -46,21 +48,22 @@ class Trials:
         *,
         journal: Journal | None = None,
         steps: StepLog | None = None,
-        check: Callable[[], None] = lambda: None,
     ) -> None:
-        """`steps` notes what a rig measures step by step. `check` is called whenever something is safely written; it
-        may end the run by raising `Stopped`."""
+        """Wrap the world of the real system; `steps` stores the measurements of a rig step by step."""
         self.settings = settings or RealSettings()
         self.count = 0
-        """Trials so far."""
+        """Number of trials so far."""
         self._task = world.task
-        self._journal, self._steps, self._check = journal, steps, check
+        self._journal = journal
         self._notes = None if steps is None or world.task.parallel else _StepNotes(steps)
         self._world = GuardedWorld(world, timeout=self.settings.timeout, recorder=self._notes)
         self._in_a_row = 0
 
-    def __call__(self, policy: Policy, n: int, generator: Generator) -> Trial:
-        """n real episodes under the policy; one after the other where the system is a single one, such as a rig."""
+    def __call__(self, policy: Policy, n: int, generator: Generator) -> Yielding[EpisodesMeasured, None, Trial]:
+        """Run n real episodes under the policy, one after the other on a single system such as a rig.
+
+        Yields whenever episodes are safely stored: a run may stop there without losing any.
+        """
         parts = []
         for part, (one, episodes) in enumerate(policies_by_part(policy, n, parallel=self._task.parallel)):
             record = self._known(part)
@@ -69,7 +72,7 @@ class Trials:
             elif record.random is not None:
                 generator.set_state(record.random)
             parts.append(record)
-            self._check()
+            yield EpisodesMeasured()
         traces = Traces.joined([_traces(record) for record in parts])
         faults = [
             replace(fault, episode=fault.episode + part * (not self._task.parallel))
@@ -81,35 +84,35 @@ class Trials:
         self._in_a_row = self._in_a_row + 1 if trial.failures else 0
         return trial
 
-    def pause_if_due(self, trial: Trial) -> None:
-        """End the run here if the system failed in this trial and should be looked at."""
+    def pause_if_due(self, trial: Trial) -> Iterator[PauseDue]:
+        """Yield a request to pause if the system failed in this trial and should be looked at."""
         if not trial.failures:
             return
         what = trial.failures[0]
         if self._world.hung:
-            raise Paused(f"{what}. It still does not answer: put it in order before the run goes on")
-        if self.settings.on_fault == "pause":
-            raise Paused(f"{what}. Put the system in order before the run goes on")
-        if self._in_a_row >= self.settings.faults_in_a_row:
-            raise Paused(f"{what}. The last {self._in_a_row} trials failed: put the system in order")
+            yield PauseDue(f"{what}. It still does not answer: put it in order before the run continues")
+        elif self.settings.on_fault == "pause":
+            yield PauseDue(f"{what}. Put the system in order before the run continues")
+        elif self._in_a_row >= self.settings.faults_in_a_row:
+            yield PauseDue(f"{what}. The last {self._in_a_row} trials failed: put the system in order")
 
     def state_dict(self) -> State:
-        """How many trials there were, and what the system remembers from one to the next."""
+        """Return the number of trials and the state that the system carries from one to the next."""
         return {"count": self.count, "in_a_row": self._in_a_row, "world": self._world.state_dict()}
 
     def load_state_dict(self, state: State) -> None:
-        """Go on as the one that gave this state would have."""
+        """Restore what `state_dict` returned."""
         self.count, self._in_a_row = int(state["count"]), int(state["in_a_row"])
         self._world.load_state_dict(state["world"])
 
     def close(self) -> None:
-        """Let go of the system."""
+        """Release the system."""
         self._world.close()
 
     # One part of a trial --------------------------------------------------------------------------------------------
 
     def _known(self, part: int) -> Record | None:
-        """What is on the disk of this part already."""
+        """Return the part if it is on disk already."""
         if self._journal is None:
             return None
         record = self._journal.find(self.count, part)
@@ -144,18 +147,18 @@ class Trials:
 
 
 class _StepNotes:
-    """Writes the steps of a rig's episode down as they are measured, and makes an episode of what is left of them."""
+    """Stores the steps of a rig's episode as they are measured, and recovers the episode after a kill."""
 
     def __init__(self, log: StepLog) -> None:
         self.log = log
         self.about: State = {}
 
     def begin(self, x: Tensor) -> None:
-        """An episode begins in the state x [1, nx]."""
+        """Note that an episode begins in the state x [1, nx]."""
         self.log.begin(self.about, x[0])
 
     def step(self, x: Tensor, u: Tensor, step: Step) -> None:  # noqa: ARG002 - what `Recorder` asks for
-        """A step was measured."""
+        """Store a measured step."""
         self.log.step(
             u=u[0].tolist(),
             x=step.x[0].tolist(),
@@ -166,13 +169,13 @@ class _StepNotes:
         )
 
     def recovered(self, task: Task, trial: int, part: int) -> Record | None:
-        """The episode that was running when the program was killed, if it was this one and had a step."""
+        """Return the episode that was running when the program was killed, if it is this one and has a step."""
         first, *steps = self.log.lines() or [{}]
         if (first.get("trial"), first.get("part")) != (trial, part) or not steps:
             return None
 
         def column(name: str, dtype: torch.dtype = torch.float64) -> Tensor:
-            """[1, T, ...], filled up with zeros."""
+            """Return a column [1, T, ...], padded with zeros."""
             values = torch.tensor([step[name] for step in steps], dtype=dtype)
             full = values.new_zeros(1, task.horizon, *values.shape[1:])
             full[0, : len(steps)] = values
@@ -198,7 +201,7 @@ class _StepNotes:
         text = f"{task.name}: the program was stopped at step {len(steps)} of an episode"
         generator = Generator()
         generator.set_state(torch.tensor(list(bytes.fromhex(first["random"])), dtype=torch.uint8))
-        # Elsewhere, lest the next episode be the same one again.
+        # A new seed, or the next episode would repeat this one.
         generator.manual_seed(int(torch.randint(2**62, (1,), generator=generator)))
         faults = () if whole else (Fault(0, len(steps), text, stopped=True),)
         return Record(trial, part, traces, faults, random_state(generator))
@@ -210,13 +213,13 @@ def _traces(record: Record) -> Traces:
 
 
 def _bytes(task: Task, episodes: int) -> int:
-    """More than a record of so many episodes takes: their numbers, what they are called, and texts of faults."""
+    """Return an upper bound of the size of a record: numbers, names and the texts of faults."""
     columns = 2 * len(task.states) + len(task.observations) + 2 * len(task.actions) + 3 * len(task.constraints) + 4
     return 8 * columns * (task.horizon + 1) * episodes + 1000 * episodes + 20_000
 
 
 def _nothing(task: Task, n: int) -> Traces:
-    """n episodes in which not a single step took place."""
+    """Return the traces of n episodes without a single step."""
     nx, no, nu, m = len(task.states), len(task.observations), len(task.actions), len(task.constraints)
     zeros = torch.zeros(n, task.horizon, max(nx, no, nu, m, 1), dtype=torch.float64)
     return Traces(

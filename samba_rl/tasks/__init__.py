@@ -1,9 +1,8 @@
-"""The real systems: the paper's three, and any Gymnasium environment."""
+"""The real systems: the three of the paper, and any Gymnasium environment."""
 
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 from samba_rl.errors import UserError, did_you_mean
 from samba_rl.tasks.cart_double_pendulum import SafeCartPoleDoublePendulum
@@ -18,11 +17,11 @@ TASKS: dict[str, type[SafePendulum] | type[SafeCartPoleDoublePendulum] | type[Sa
     "safe-cart-pole-double-pendulum": SafeCartPoleDoublePendulum,
     "safe-fetch-reach": SafeFetchReach,
 }
-"""The paper's systems by name."""
+"""The systems of the paper, by name."""
 
 
-def make_task(name: str, **settings: Any) -> Task:
-    """The system of that name, with fields such as `horizon` or `hazard` changed by `settings`."""
+def make_task(name: str, **settings: object) -> Task:
+    """Make the system called `name`; `settings` replace fields such as `horizon` or `hazard`."""
     if name not in TASKS:
         raise UserError(f"no system is called '{name}'; {did_you_mean(name, TASKS)}")
     cls = TASKS[name]
@@ -30,4 +29,4 @@ def make_task(name: str, **settings: Any) -> Task:
     for setting in settings:
         if setting not in known:
             raise UserError(f"{name} has no setting '{setting}'; {did_you_mean(setting, known)}")
-    return cls(**settings)
+    return cls(**settings)  # type: ignore[arg-type]  # the names are checked above

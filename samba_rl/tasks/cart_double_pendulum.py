@@ -1,4 +1,4 @@
-"""Safe Cart-Pole Double Pendulum: PILCO's cart with two links, to be swung up by a horizontal force.
+"""Safe Cart-Pole Double Pendulum: PILCO's cart with two links, swung up by a horizontal force.
 
 Angles are absolute, zero upright and positive counter-clockwise; the links are thin rods of mass m and length l.
 The equations of motion M(q) q̈ = f(q, q̇, u) for q = (x, θ₁, θ₂) follow from Lagrange's equations; `docs/systems.md`
@@ -19,26 +19,29 @@ import torch
 from torch import Generator, Tensor
 
 from samba_rl.tasks.hazard import AngleHazard
-from samba_rl.tasks.task import EquationsWorld, Quantity, Task, World
+from samba_rl.tasks.task import Quantity, Task
+from samba_rl.tasks.world import EquationsWorld, World
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
 MASS = 0.5
-"""Of the cart and of each link [kg]."""
+"""Mass of the cart and of each link [kg]."""
 LINK = 0.6
 """Length of each link [m]."""
 GRAVITY = 9.82
-"""[m/s²]"""
+"""Gravitational acceleration [m/s²]."""
 FRICTION = 0.1
-"""Of the cart on its rail [Ns/m]."""
+"""Friction of the cart on its rail [Ns/m]."""
 MAX_FORCE = 20.0
-"""[N]"""
+"""Bound of the force [N]."""
 COST_WIDTH = 0.5
-"""How far from the target the cost has risen to 1 - 1/√e [m]."""
+"""Distance from the target at which the cost is 1 - 1/√e [m]."""
 START_MEAN = (0.0, 0.0, 0.0, 0.0, math.pi, math.pi)
+"""Mean of the start state [6]."""
 START_STD = (0.1, 0.1, 0.1, 0.1, 0.01, 0.01)
+"""Standard deviation of the start state [6]."""
 
 _TOTAL = 3 * MASS
 _H1, _H2 = 1.5 * MASS * LINK, 0.5 * MASS * LINK
@@ -49,7 +52,10 @@ _J1, _J2 = 4 / 3 * MASS * LINK**2, 1 / 3 * MASS * LINK**2
 @final
 @dataclass(frozen=True, kw_only=True)
 class SafeCartPoleDoublePendulum(Task):
-    """Two links on a cart, to be swung up from hanging. State (x, ẋ, θ̇₁, θ̇₂, θ₁, θ₂), θ₁ the inner link's angle."""
+    """Two links on a cart, to be swung up from hanging.
+
+    The state is (x, ẋ, θ̇₁, θ̇₂, θ₁, θ₂), where θ₁ is the angle of the inner link.
+    """
 
     name: str = "safe-cart-pole-double-pendulum"
     title: str = "Safe Cart-Pole Double Pendulum"
@@ -76,35 +82,36 @@ class SafeCartPoleDoublePendulum(Task):
     predicted: tuple[int, ...] = (0, 1, 2, 3, 4, 5)
     dt: float = 0.05
     hazard: AngleHazard = field(default_factory=AngleHazard)
+    """Unsafe and hazard region of θ₁ [rad]."""
     friction: float = FRICTION
-    """Of the cart on its rail [Ns/m]; without friction and force the energy is constant."""
+    """Friction of the cart on its rail [Ns/m]; without friction and force the energy is constant."""
     substeps: int = 20
-    """Runge-Kutta steps in one step; `docs/systems.md` shows why 20."""
+    """Number of Runge-Kutta steps per step; `docs/systems.md` shows why 20."""
 
     def start(self, n: int, generator: Generator | None = None, *, dtype: torch.dtype = torch.float64) -> Tensor:
-        """Hanging, nearly at rest, Gaussian around `START_MEAN`: [n, 6]."""
+        """Draw n start states [n, 6], hanging and nearly at rest, Gaussian around `START_MEAN`."""
         device = "cpu" if generator is None else generator.device
         noise = torch.randn(n, 6, generator=generator, device=device, dtype=dtype)
         columns = [mean + std * noise[:, i] for i, (mean, std) in enumerate(zip(START_MEAN, START_STD, strict=True))]
         return torch.stack(columns, dim=1)
 
     def observe(self, x: Tensor) -> Tensor:
-        """(x, ẋ, θ̇₁, θ̇₂, sin θ₁, cos θ₁, sin θ₂, cos θ₂): [B, 8]."""
+        """Return (x, ẋ, θ̇₁, θ̇₂, sin θ₁, cos θ₁, sin θ₂, cos θ₂) [B, 8]."""
         angles = x[..., 4:]
         trigonometric = torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(-2)
         return torch.cat([x[..., :4], trigonometric], dim=-1)
 
     def model_inputs(self, x: Tensor, u: Tensor) -> Tensor:
-        """The observation and the force: [B, 9]."""
+        """Return the observation and the force [B, 9]."""
         return torch.cat([self.observe(x), u], dim=-1)
 
     def tip(self, x: Tensor) -> Tensor:
-        """Where the outer link ends, horizontally and vertically from the origin of the rail [m]: [B, 2]."""
+        """Return the horizontal and vertical position [B, 2] of the tip of the outer link [m]."""
         angles = x[..., 4:]
         return torch.stack([x[..., 0] - LINK * angles.sin().sum(-1), LINK * angles.cos().sum(-1)], dim=-1)
 
     def energy(self, x: Tensor) -> Tensor:
-        """Kinetic and potential energy [J], zero for links at rest and horizontal: [B]."""
+        """Return the kinetic plus potential energy [B] [J], which is zero for horizontal links at rest."""
         _, velocity, speed1, speed2, angle1, angle2 = x.unbind(-1)
         cos1, cos2 = angle1.cos(), angle2.cos()
         kinetic = (
@@ -115,28 +122,31 @@ class SafeCartPoleDoublePendulum(Task):
         return kinetic + GRAVITY * (_H1 * cos1 + _H2 * cos2)
 
     def _cost(self, x: Tensor, u: Tensor) -> Tensor:
-        """1 - exp(-d² / (2·0.5²)), d from the tip to its upright place over x = 0: [B]."""
+        """Return 1 - exp(-d² / (2·0.5²)) [B], where d is the distance from the tip to its target above x = 0."""
         horizontal, vertical = self.tip(x).unbind(-1)
         squared_distance = horizontal.square() + (vertical - 2 * LINK).square()
         return -torch.expm1(-squared_distance / (2 * COST_WIDTH**2))
 
     def safety(self, x: Tensor, u: Tensor | None = None) -> Tensor:
-        """How deep θ₁ is in the hazard: [B, 1]."""
+        """Return the safety costs [B, 1] of θ₁."""
         return self.hazard.safety(x[..., 4:5])
 
     def _violation(self, x: Tensor, u: Tensor | None, safety: Tensor) -> Tensor:
         return self.hazard.violation(safety)
 
     def done(self, x: Tensor, recent: Tensor) -> Tensor:
-        """Never: [B]."""
+        """Return False for every episode [B]: only the horizon ends it."""
         return torch.zeros(x.shape[:-1], dtype=torch.bool, device=x.device)
 
     def hazard_in_words(self) -> str:
-        """The unsafe angles of the inner link."""
+        """Describe the unsafe and the hazard angles of the inner link."""
         return f"θ₁: {self.hazard.describe()}"
 
     def derivative(self, x: Tensor, u: Tensor) -> Tensor:
-        """The time derivative [6, B] of states [6, B] under forces [B] (components first: rows are contiguous)."""
+        """Return the time derivative [6, B] of states [6, B] under forces [B].
+
+        With the components first, each of them is contiguous in memory.
+        """
         _, velocity, speed1, speed2 = x[:4]
         sin, cos = x[4:].sin(), x[4:].cos()
         cos_delta = (cos[0] * cos[1]).addcmul(sin[0], sin[1])
@@ -147,7 +157,7 @@ class SafeCartPoleDoublePendulum(Task):
         f = u - self.friction * velocity - _H1 * sin[0] * square1 - _H2 * sin[1] * square2
         f1 = _H1 * GRAVITY * sin[0] - _K * sin_delta * square2
         f2 = _H2 * GRAVITY * sin[1] + _K * sin_delta * square1
-        # Cramer's rule by cofactors of the symmetric matrix: it is well conditioned (the cart and links have mass).
+        # Cramer's rule with cofactors is accurate here: the masses keep the symmetric matrix well conditioned.
         aa, ab, ac = _J1 * _J2 - c * c, b * c - a * _J2, a * c - b * _J1
         bb, bc = _TOTAL * _J2 - b * b, a * b - _TOTAL * c
         cc = _TOTAL * _J1 - a * a
@@ -169,11 +179,11 @@ class SafeCartPoleDoublePendulum(Task):
         return state.T
 
     def world(self, workers: int | None = None) -> World:
-        """The equations themselves."""
+        """Return a world that runs the equations of motion."""
         return EquationsWorld(self, self.draw)
 
     def draw(self, x: Tensor, u: Tensor | None, size: int) -> NDArray[np.uint8]:
-        """A picture [size, size, 3] of x [6], with the unsafe (red) and the hazard (orange) sector of θ₁."""
+        """Draw state x [6] with the unsafe (red) and the hazard (orange) sector of θ₁: [size, size, 3]."""
         from samba_rl.tasks.render.drawing import draw_cart_double_pendulum
 
         return draw_cart_double_pendulum(

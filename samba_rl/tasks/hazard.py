@@ -13,29 +13,29 @@ from samba_rl.errors import UserError
 
 
 def wrap(angle: Tensor) -> Tensor:
-    """The same angle in [-π, π), any shape."""
+    """Return the angle wrapped to [-π, π), in any shape."""
     return (angle + math.pi).remainder_(2 * math.pi).sub_(math.pi)
 
 
 def tent(share: Tensor) -> Tensor:
-    """One at zero, falling linearly to zero at one, and zero beyond; any shape. `share` is overwritten."""
+    """Return max(0, 1 - share) in any shape, overwriting `share`."""
     return share.neg_().add_(1).clamp_(min=0)
 
 
 @dataclass(frozen=True)
 class AngleHazard:
-    """The unsafe angles `low..high` and the hazard that reaches `margin` further on both sides (all in rad).
+    """Unsafe angles `low..high` inside a hazard region that extends `margin` beyond them on both sides (all in rad).
 
     The safety cost is one at the centre of the hazard and falls linearly to zero at its edges. Angles are compared on
-    the circle, so a hazard may lie across ±π.
+    the circle, so a hazard may extend across ±π.
     """
 
     low: float = math.radians(20)
-    """Where the unsafe region begins [rad]."""
+    """Lower end of the unsafe region [rad]."""
     high: float = math.radians(30)
-    """Where the unsafe region ends [rad]."""
+    """Upper end of the unsafe region [rad]."""
     margin: float = math.pi / 4
-    """How far the hazard reaches beyond the unsafe region, on both sides [rad]."""
+    """Distance that the hazard extends beyond the unsafe region on both sides [rad]."""
 
     def __post_init__(self) -> None:
         for name in ("low", "high", "margin"):
@@ -45,7 +45,7 @@ class AngleHazard:
         if self.low > self.high:
             raise UserError(f"hazard: low = {self.low:g} lies above high = {self.high:g}; swap them (radians)")
         if self.margin < 0:
-            raise UserError(f"hazard: margin = {self.margin:g} is negative; give how far the hazard reaches (radians)")
+            raise UserError(f"hazard: margin = {self.margin:g} is negative; give zero or a positive angle (radians)")
         if self.half_width > math.pi:
             raise UserError(
                 f"hazard: {self.low:g}..{self.high:g} with a margin of {self.margin:g} rad covers more than the whole "
@@ -56,40 +56,40 @@ class AngleHazard:
 
     @cached_property
     def centre(self) -> float:
-        """The middle of the hazard [rad]."""
+        """Return the centre of the hazard [rad]."""
         return (self.low + self.high) / 2
 
     @cached_property
     def half_width(self) -> float:
-        """From the centre of the hazard to its edge [rad]."""
+        """Return the angle between the centre of the hazard and its edge [rad]."""
         return (self.high - self.low) / 2 + self.margin
 
     @property
     def unsafe(self) -> tuple[float, float]:
-        """The ends of the unsafe region [rad]."""
+        """Return the ends of the unsafe region [rad]."""
         return self.low, self.high
 
     @property
     def region(self) -> tuple[float, float]:
-        """The edges of the hazard [rad]."""
+        """Return the edges of the hazard [rad]."""
         return self.low - self.margin, self.high + self.margin
 
     def distance(self, angle: Tensor) -> Tensor:
-        """How far the angle is from the centre of the hazard on the circle [rad], any shape."""
+        """Return the distance on the circle between angles of any shape and the centre of the hazard [rad]."""
         # `wrap` of (angle - centre), written out: this runs at every step of every episode.
         return (angle + (math.pi - self.centre)).remainder_(2 * math.pi).sub_(math.pi).abs_()
 
     def safety(self, angle: Tensor) -> Tensor:
-        """The safety cost of being at this angle, in [0, 1], any shape."""
+        """Return the safety costs, in [0, 1], of angles of any shape [rad]."""
         return tent(self.distance(angle).div_(self.half_width))
 
     def violation(self, safety: Tensor) -> Tensor:
-        """Whether the angle with this safety cost is unsafe (bool), any shape; the ends count as unsafe."""
-        # A few ulp of slack, so that an angle equal to an end is unsafe however it was rounded.
+        """Return True (bool tensor) where safety costs of any shape belong to unsafe angles, ends included."""
+        # A few ulp of slack: an angle equal to an end is unsafe however it was rounded.
         slack = 8 * torch.finfo(safety.dtype).eps
         return safety >= 1 - (self.high - self.low) / 2 / self.half_width - slack
 
     def describe(self) -> str:
-        """In words, in degrees."""
+        """Return both regions as text, in degrees."""
         unsafe, hazard = ("..".join(f"{math.degrees(end):g}°" for end in span) for span in (self.unsafe, self.region))
         return f"unsafe {unsafe}, hazard {hazard}"

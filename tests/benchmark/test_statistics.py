@@ -1,3 +1,5 @@
+"""Interquartile means and bootstrap intervals."""
+
 from __future__ import annotations
 
 import itertools
@@ -6,8 +8,7 @@ from random import Random
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from samba_rl.benchmark.statistics import (
     Summary,
@@ -23,7 +24,7 @@ VALUES = st.lists(FINITE, min_size=1, max_size=12)
 
 
 def by_copies(values: list[float]) -> float:
-    """Each value four times: then a quarter at either end is a whole number of them."""
+    """Compute the interquartile mean of four copies of each value, a quarter of which is a whole number."""
     many = sorted(4 * values)
     n = len(values)
     return math.fsum(many[n : 3 * n]) / (2 * n)
@@ -52,7 +53,7 @@ def test_weights_by_hand() -> None:
 
 
 @given(VALUES)
-def test_interquartile_mean_is_that_of_values_cut_in_four(values: list[float]) -> None:
+def test_interquartile_mean_is_that_of_four_copies(values: list[float]) -> None:
     assert interquartile_mean(values) == pytest.approx(by_copies(values), abs=1e-6)
 
 
@@ -92,7 +93,7 @@ def test_interquartile_mean_is_monotone_and_continuous(values: list[float], data
     assert -1e-6 <= change <= min(1.0, 2 / len(values)) * step + 1e-6
 
 
-def test_a_wild_seed_is_cut_off_and_a_diverged_one_is_not_hidden() -> None:
+def test_an_outlier_is_cut_off_but_a_diverged_seed_is_not_hidden() -> None:
     assert interquartile_mean([1.0, 2.0, 3.0, math.inf]) == 2.5
     assert interquartile_mean([1.0, 2.0, math.inf]) == math.inf
     assert math.isnan(interquartile_mean([1.0, 2.0, 3.0, math.nan]))
@@ -114,13 +115,13 @@ def test_no_values_are_refused() -> None:
 
 
 def all_draws(strata: list[list[float]]) -> np.ndarray:
-    """Every resample there is, each as likely as the others."""
+    """Return the interquartile mean of every possible resample, all equally likely."""
     each = [list(itertools.product(stratum, repeat=len(stratum))) for stratum in strata]
     return np.array([interquartile_mean([v for part in draw for v in part]) for draw in itertools.product(*each)])
 
 
 @pytest.mark.parametrize("strata", [[[1.0, 2.0, 10.0]], [[1.0, 2.0, 10.0], [100.0, 104.0]], [[0.0, 0.5, 0.75, 3.0]]])
-def test_bootstrap_is_distributed_as_all_draws(strata: list[list[float]]) -> None:
+def test_bootstrap_has_the_distribution_of_all_draws(strata: list[list[float]]) -> None:
     exact, sampled = all_draws(strata), bootstrap(strata, resamples=20_000)
     for point in np.unique(exact.round(9)):
         share = (exact <= point + 1e-6).mean()
@@ -129,10 +130,10 @@ def test_bootstrap_is_distributed_as_all_draws(strata: list[list[float]]) -> Non
 
 
 def test_interval_of_three_by_hand() -> None:
-    # Of the 27 draws one is the smallest value three times: 3.7 %, more than the 2.5 % below the interval.
+    # One of the 27 draws is the smallest value three times: 3.7 %, more than the 2.5 % below the interval.
     assert summarise([[5.0, 1.0, 3.0]]) == Summary(3, 1, 5, 3)
-    # Half of it leaves out a quarter on either side: 1 draw of (1, 1, 1), 3 of (1, 1, 3), which has 1/6 + 2/3 + 3/6,
-    # 3 of (1, 1, 5), which has 1/6 + 2/3 + 5/6: seven of 27 are more than a quarter.
+    # A coverage of one half leaves out a quarter on either side. There is 1 draw of (1, 1, 1), 3 of (1, 1, 3), which
+    # has 1/6 + 2/3 + 3/6, and 3 of (1, 1, 5), which has 1/6 + 2/3 + 5/6: seven of 27 are more than a quarter.
     half = summarise([[5.0, 1.0, 3.0]], coverage=0.5, resamples=20_000)
     assert (half.low, half.high) == pytest.approx((5 / 3, 13 / 3))
     low, high = np.quantile(all_draws([[5.0, 1.0, 3.0]]), [0.25, 0.75], method="inverted_cdf")
@@ -140,7 +141,7 @@ def test_interval_of_three_by_hand() -> None:
 
 
 def test_strata_keep_their_size() -> None:
-    # One value each: nothing is left to chance. As one stratum the draws differ.
+    # With one value in each stratum all draws are the same; as one stratum they differ.
     assert set(bootstrap([[1.0], [2.0], [6.0]]).tolist()) == {interquartile_mean([1.0, 2.0, 6.0])}
     assert summarise([[1.0], [2.0], [6.0]]).low > summarise([[1.0, 2.0, 6.0]]).low
 
@@ -160,7 +161,7 @@ def test_interval_lies_within_the_values(strata: list[list[float]]) -> None:
     assert summary.size == len(pooled) and summary.value == interquartile_mean(pooled)
 
 
-def test_interval_covers_as_often_as_it_says() -> None:
+def test_interval_has_its_nominal_coverage() -> None:
     generator = np.random.default_rng(0)
     hits = 0
     for trial in range(200):
@@ -178,7 +179,7 @@ def test_ratio_by_hand() -> None:
     assert low * 0.9 <= ratio.low <= low * 1.1 and high * 0.9 <= ratio.high <= high * 1.1
 
 
-def test_ratio_over_nothing() -> None:
+def test_ratio_with_a_divisor_of_zero() -> None:
     assert summarise_ratio([1.0, 1.0], [0.0, 0.0]).value == math.inf
     assert math.isnan(summarise_ratio([0.0], [0.0]).value)
     assert math.isnan(summarise_ratio([0.0], [0.0]).low)

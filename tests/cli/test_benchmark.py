@@ -20,14 +20,14 @@ def test_a_small_grid_from_the_command_to_its_tables(
     command = ["benchmark", "smoke", "--learners", "ppo, sppo", "--steps", "60", "--jobs", "2"]
     assert main(command) == 0
     told = capsys.readouterr().out
-    assert "2 cells, 0 of them finished already" in told and "safe-pendulum-sppo-smoke-100: finished in" in told
+    assert "2 cells, 0 already finished" in told and "safe-pendulum-sppo-smoke-100: finished in" in told
     assert "| Safe Pendulum | SPPO | 0.75 | 1 | " in told
     names = {path.name for path in Path("results/tables").iterdir()}
     assert {"table-1-smoke.md", "table-1-smoke.csv", "table-1-smoke.tex", "table-2-smoke.md"} <= names
     # Once more: nothing is run again.
     before = {path: path.stat().st_mtime_ns for path in Path("results").glob("*.json")}
     assert main(command) == 0
-    assert "2 cells, 2 of them finished already" in capsys.readouterr().out
+    assert "2 cells, 2 already finished" in capsys.readouterr().out
     assert {path: path.stat().st_mtime_ns for path in Path("results").glob("*.json")} == before
 
 
@@ -44,7 +44,7 @@ def test_a_benchmark_that_is_terminated_ends_its_cells(tmp_path: Path) -> None:
     assert cells
     grid.send_signal(signal.SIGTERM)
     told, _ = grid.communicate(timeout=60)
-    assert grid.returncode == 130 and "the same command goes on with the others" in told
+    assert grid.returncode == 130 and "run the same command again to continue" in told
     assert not [pid for pid in cells if Path(f"/proc/{pid}").exists()]
 
 
@@ -53,7 +53,7 @@ def test_a_benchmark_that_is_terminated_ends_its_cells(tmp_path: Path) -> None:
     [
         (["paper", "--learners", "sambo"], "no learner is called 'sambo'; did you mean 'samba'?"),
         (["paper", "--tasks", "pendulum"], "no system is called 'pendulum'"),
-        (["paper", "--limits", "0.25,lots"], "--limits 0.25,lots: give numbers with commas between them"),
+        (["paper", "--limits", "0.25,lots"], "--limits 0.25,lots: give numbers separated by commas"),
         (["paper", "--seeds", "0"], "seeds = 0; at least 1 is needed"),
         (["smoke", "--steps", "0"], "--steps 0: at least 1 is needed"),
         (["smoke", "--jobs", "0"], "jobs = 0; at least 1 is needed"),

@@ -69,5 +69,5 @@ def test_a_task_comes_from_a_name_or_a_function(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(OWN)
     assert load_task("safe-pendulum").horizon == 30
     assert load_task(f"{tmp_path / 'mine.py'}:task").horizon == 12
-    with pytest.raises(UserError, match="gave a float; it must give a Task"):
+    with pytest.raises(UserError, match="returned a float; it must return a Task"):
         load_task("time:time")

@@ -1,15 +1,17 @@
-"""What a run shows while it goes."""
+"""Progress of a run in the terminal."""
 
 import io
 import math
 from dataclasses import replace
 
-import pytest
 from rich.console import Console
 
-from samba_rl.cli.progress import Progress, duration, number
+from samba_rl.agents.settings import ModelBasedSettings
+from samba_rl.cli.progress import Progress
 from samba_rl.events import ImprovementReport, Notice, TrialReport
-from samba_rl.learners import make_settings
+from samba_rl.learners import LEARNERS
+from samba_rl.presets import make_settings
+from samba_rl.runs.session import About
 from tests.line import Line
 
 TRIAL = TrialReport(
@@ -49,6 +51,7 @@ IMPROVEMENT = ImprovementReport(
 
 def progress(terminal: bool) -> tuple[Progress, io.StringIO]:
     usual = make_settings("line")
+    assert isinstance(usual, ModelBasedSettings)
     settings = replace(
         usual,
         real_samples=50,
@@ -58,7 +61,8 @@ def progress(terminal: bool) -> tuple[Progress, io.StringIO]:
     )
     out = io.StringIO()
     console = Console(file=out, force_terminal=terminal, width=100, height=40, highlight=False)
-    return Progress(console, Line(), settings, "Line: samba, seed 0"), out
+    about = About("samba", LEARNERS["samba"], "default", 0, settings, "cpu")
+    return Progress(console, Line(), about, "Line: samba, seed 0"), out
 
 
 def test_a_line_for_each_trial_where_there_is_no_terminal() -> None:
@@ -100,11 +104,3 @@ def test_a_live_table_in_a_terminal() -> None:
     shown(replace(TRIAL, iteration=3, real_samples=50))
     shown(replace(IMPROVEMENT, iteration=3, control=20, controls=20))
     assert shown._phase == "choosing the policy"
-
-
-@pytest.mark.parametrize(
-    ("seconds", "words"), [(0.4, "0 s"), (59.6, "1 min 0 s"), (200, "3 min 20 s"), (7500, "2 h 5 min")]
-)
-def test_durations_are_for_people(seconds: float, words: str) -> None:
-    assert duration(seconds) == words
-    assert number(math.nan) == "–" and number(-1.239) == "-1.24"

@@ -1,7 +1,9 @@
-"""Transitions and data sets that the tests share."""
+"""Transitions and data sets that tests share."""
 
 import dataclasses
-from collections.abc import Callable
+import resource
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -31,7 +33,7 @@ def joined(parts: list[Transitions]) -> Transitions:
 def make(
     schema: Schema, lengths: dict[int, int], draw: Callable[[int, int], Tensor], ends: tuple[int, ...] = ()
 ) -> Transitions:
-    """Episodes of these lengths by number, filled by `draw(rows, columns)`; those in `ends` are terminated."""
+    """Make episodes of these lengths by number, filled by `draw(rows, columns)`; those in `ends` are terminated."""
     parts = []
     for number, n in lengths.items():
         x = draw(n + 1, len(schema.states))
@@ -78,7 +80,7 @@ def data_sets(draw: st.DrawFn) -> DataSet:
 
 
 def same(a: Transitions, b: Transitions) -> bool:
-    """Whether two have the same types and bits."""
+    """Return whether both have the same types and bits."""
 
     def alike(p: Tensor, q: Tensor) -> bool:
         if p.dtype != q.dtype or p.shape != q.shape:
@@ -89,7 +91,7 @@ def same(a: Transitions, b: Transitions) -> bool:
 
 
 def alter(name: str, where: Any, value: Any) -> Change:
-    """A change of one number."""
+    """Return a function that changes one value."""
 
     def change(old: Transitions) -> Transitions:
         values = getattr(old, name).clone()
@@ -102,3 +104,14 @@ def alter(name: str, where: Any, value: Any) -> Change:
 def needs(kind: str) -> None:
     if kind != "csv":
         pytest.importorskip({"parquet": "pyarrow", "minari": "minari"}[kind])
+
+
+@contextmanager
+def files_of_at_most(size: int) -> Iterator[None]:
+    """Set the system's limit on file sizes, in bytes."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))

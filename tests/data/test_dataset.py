@@ -16,14 +16,14 @@ from tests.data.examples import SCHEMA, Change, alter, data_sets, full, joined, 
 # Growth ---------------------------------------------------------------------------------------------------------------
 
 
-def test_an_empty_one_has_the_right_shapes() -> None:
+def test_an_empty_data_set_has_the_right_shapes() -> None:
     data = DataSet.empty(SCHEMA)
     assert len(data) == data.episodes == 0
     assert data.transitions.x.shape == (0, 2) and data.transitions.safety.shape == (0, 2)
     assert data.transitions.violation.dtype == torch.bool and data.transitions.episode.dtype == torch.int64
 
 
-def test_appending_leaves_the_old_one_alone_and_branches() -> None:
+def test_appending_leaves_the_old_data_set_unchanged_and_can_branch() -> None:
     first = full({4: 3})
     before = dataclasses.replace(first.transitions, x=first.transitions.x.clone())
     second, other = first.append(steps({1: 2}, seed=1)), first.append(steps({1: 5}, seed=2))
@@ -34,24 +34,24 @@ def test_appending_leaves_the_old_one_alone_and_branches() -> None:
     assert torch.equal(other.transitions.x[3:], steps({1: 5}, seed=2).x)
 
 
-def test_what_is_given_is_copied() -> None:
+def test_appended_steps_are_copied() -> None:
     given_steps = steps({0: 3})
     data = DataSet.empty(SCHEMA).append(given_steps)
     given_steps.x.zero_()
     assert same(data.transitions, steps({0: 3}))
 
 
-def test_two_hundred_appends_are_one_and_move_rarely() -> None:
+def test_many_appends_equal_one_and_rarely_copy_rows() -> None:
     data = DataSet.empty(SCHEMA)
     history = [(data := data.append(steps({i: 30}, seed=i))).transitions for i in range(200)]
     whole = joined([steps({i: 30}, seed=i) for i in range(200)])
     assert data.episodes == 200 and same(data.transitions, DataSet.empty(SCHEMA).append(whole).transitions)
-    # The transitions of every moment are still here, and together they hold few blocks of memory: 30, 60, 120, … rows.
+    # All earlier transitions are still alive, and together they hold few blocks of memory: 30, 60, 120, … rows.
     blocks = {old.x.untyped_storage().data_ptr(): old.x.untyped_storage() for old in history}
     assert len(blocks) <= 9 and sum(block.nbytes() for block in blocks.values()) <= 4 * 200 * 30 * 2 * 8
 
 
-def test_traces_are_numbered_on() -> None:
+def test_the_numbers_of_traces_continue() -> None:
     x = torch.randn(3, 5, 2, generator=Generator().manual_seed(0))
     active = torch.tensor([[True] * 4, [True, True, False, False], [True] * 4])
     traces = Traces(
@@ -77,11 +77,11 @@ def test_traces_are_numbered_on() -> None:
     assert set(below_zero.transitions.episode.tolist()) == {-9, -7, -4, -3, -2, -1}
     assert set(DataSet.empty(SCHEMA).append(traces).transitions.episode.tolist()) == {0, 1, 2}
     broken = dataclasses.replace(traces, active=torch.tensor([[True, False, True, True]] * 3))
-    with pytest.raises(UserError, match="episode 0 has step 2 where step 1 is due"):
+    with pytest.raises(UserError, match="episode 0 has step 2 in place of step 1; give all steps in order"):
         DataSet.empty(SCHEMA).append(broken)
 
 
-def test_narrow_numbers_are_widened_exactly() -> None:
+def test_narrow_types_are_widened_exactly() -> None:
     wide = steps({0: 4})
     narrow = dataclasses.replace(
         wide, x=wide.x.float(), x_next=wide.x_next.float(), u=wide.u.half().requires_grad_(), step=wide.step.int()
@@ -115,15 +115,15 @@ def test_it_grows_in_and_out_of_inference_mode() -> None:
         (alter("x_next", (3, 0), -torch.inf), "episode 5, step 3: 'next:θ' is -inf"),
         (alter("cost", 2, torch.nan), "episode 5, step 2: 'cost' is nan"),
         (alter("safety", (1, 1), torch.nan), "episode 5, step 1: 'safety:wall, left' is nan"),
-        (alter("step", 0, 1), "episode 5 has step 1 where step 0 is due"),
-        (alter("step", 2, 3), "episode 5 has step 3 where step 2 is due"),
-        (alter("episode", 1, 9), "episode 5 comes in 2 pieces"),
-        (alter("episode", slice(4, 6), 2), "episode 2 is in the data set already; number new ones from 3"),
-        (alter("x", (2, 1), 0.25), "episode 5, step 2 leaves 'θ̇' = 0.25, but step 1 reached -?[0-9]"),
-        (alter("terminated", 1, True), r"episode 5 is terminated at step 1 of 0\.\.3; only the last may be"),
+        (alter("step", 0, 1), "episode 5 has step 1 in place of step 0"),
+        (alter("step", 2, 3), "episode 5 has step 3 in place of step 2"),
+        (alter("episode", 1, 9), "episode 5 is split into 2 pieces"),
+        (alter("episode", slice(4, 6), 2), "episode 2 is already in the data set; number new ones from 3"),
+        (alter("x", (2, 1), 0.25), "episode 5, step 2 starts at 'θ̇' = 0.25, but step 1 ended at -?[0-9]"),
+        (alter("terminated", 1, True), r"episode 5 is terminated at step 1 of 0\.\.3; only its last step may be"),
     ],
 )
-def test_what_does_not_fit_is_refused_whole(change: Change, message: str) -> None:
+def test_steps_that_do_not_fit_are_rejected_as_a_whole(change: Change, message: str) -> None:
     data = full({2: 3}, seed=1)
     with pytest.raises(UserError, match=message):
         data.append(change(steps({5: 4, 9: 2}, ends=(5,))))
@@ -131,9 +131,9 @@ def test_what_does_not_fit_is_refused_whole(change: Change, message: str) -> Non
     assert data.append(steps({5: 4, 9: 2}, ends=(5,))).episodes == 3
 
 
-def test_states_follow_each_other_to_the_sign_of_zero() -> None:
+def test_states_must_match_to_the_sign_of_zero() -> None:
     jump = alter("x", (1, 0), -0.0)(alter("x_next", (0, 0), 0.0)(steps({0: 2})))
-    with pytest.raises(UserError, match=r"step 1 leaves 'θ' = -0\.0, but step 0 reached 0\.0"):
+    with pytest.raises(UserError, match=r"step 1 starts at 'θ' = -0\.0, but step 0 ended at 0\.0"):
         DataSet.empty(SCHEMA).append(jump)
 
 
@@ -141,7 +141,7 @@ def test_states_follow_each_other_to_the_sign_of_zero() -> None:
 
 
 def through(kind: str, data: DataSet) -> DataSet:
-    """Write and read."""
+    """Write a data set and read it again."""
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setenv("MINARI_DATASETS_PATH", folder)
         name = "test/odd-v0" if kind == "minari" else f"{folder}/data.{kind}"
@@ -165,7 +165,7 @@ def test_round_trips_are_exact(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["csv", "parquet", "minari"])
-def test_a_rollout_of_the_pendulum_comes_back(kind: str) -> None:
+def test_a_rollout_of_the_pendulum_round_trips(kind: str) -> None:
     needs(kind)
     task = SafePendulum()
     schema = Schema(tuple(q.name for q in task.states), tuple(q.name for q in task.actions), task.constraints)
@@ -174,11 +174,11 @@ def test_a_rollout_of_the_pendulum_comes_back(kind: str) -> None:
     back = through(kind, data)
     assert len(data) == traces.steps and back.schema == schema and same(back.transitions, data.transitions)
     assert torch.equal(back.transitions.x, traces.transitions().x)
-    # What came back grows on.
+    # A data set that was read can grow.
     assert back.append(traces).episodes == 6
 
 
-def test_importing_it_is_light() -> None:
-    code = "import sys, samba_rl.data; print(*{'gymnasium', 'pyarrow', 'minari', 'h5py'} & set(sys.modules))"
+def test_importing_it_loads_no_optional_package() -> None:
+    code = "import sys, samba_rl.data; print(*{'pyarrow', 'minari', 'h5py'} & set(sys.modules))"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stdout.strip() == ""

@@ -32,9 +32,7 @@ def test_a_failed_write_leaves_the_old_file(
     assert len(getattr(DataSet, f"from_{kind}")(path)) == 9 and os.listdir(tmp_path) == [path.name]
 
 
-def test_a_parquet_writer_that_stops_midway_leaves_the_old_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupted_parquet_writer_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     parquet = pytest.importorskip("pyarrow.parquet")
     full({0: 3}).to_parquet(tmp_path / "data.parquet")
 
@@ -48,7 +46,7 @@ def test_a_parquet_writer_that_stops_midway_leaves_the_old_file(
     assert os.listdir(tmp_path) == ["data.parquet"] and len(DataSet.from_parquet(tmp_path / "data.parquet")) == 3
 
 
-def test_a_link_stays_a_link(tmp_path: Path) -> None:
+def test_writing_through_a_link_keeps_the_link(tmp_path: Path) -> None:
     (tmp_path / "far").mkdir()
     (tmp_path / "near.csv").symlink_to(tmp_path / "far" / "data.csv")
     full({0: 3}).to_csv(tmp_path / "near.csv")

@@ -1,4 +1,4 @@
-"""The journal of real trials: what was measured is kept to the bit, whatever happens to the program or to the file."""
+"""The journal keeps measurements to the bit, whatever happens to the program or to the file."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import errno
 import hashlib
 import os
 import re
-import resource
 import shutil
 import struct
 import tempfile
@@ -19,31 +18,30 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from torch import Tensor
 
 from samba_rl.data.files import DiskError
-from samba_rl.data.journal import EARLIER, Journal, Record, StepLog, random_state
+from samba_rl.data.journal import EARLIER, Journal, Record, random_state
 from samba_rl.data.packing import pack
 from samba_rl.errors import UserError
 from samba_rl.types import Fault, Traces, Transitions
-from tests.data.examples import steps
+from tests.data.examples import files_of_at_most, steps
 
 TITLE = b"samba_rl journal, format 1\n"
 HEAD = 48
 NASTY = (0x7FF8000000000000, 0xFFF0000000000001, 0x8000000000000000, 1, 0x7FF0000000000000, 0x3FD5555555555555)
-"""Bits of numbers: NaN of two kinds, -0, the least one, infinity, 1/3."""
+"""Bits of special values: two kinds of NaN, -0, the smallest number, infinity and 1/3."""
 
 
 def bits(*shape: int) -> Tensor:
-    """Numbers of all kinds."""
+    """Return a tensor of special values."""
     flat = np.resize(np.array(NASTY, np.uint64), int(np.prod(shape))).view(np.float64)
     return torch.from_numpy(flat.reshape(shape).copy())
 
 
 def traces(n: int = 1, horizon: int = 2, seed: int = 0, nx: int = 1) -> Traces:
-    """Episodes of random numbers and a few odd ones."""
+    """Make episodes of random numbers and special values."""
     generator = torch.Generator().manual_seed(seed)
 
     def numbers(*shape: int) -> Tensor:
@@ -63,7 +61,7 @@ def traces(n: int = 1, horizon: int = 2, seed: int = 0, nx: int = 1) -> Traces:
 
 
 def small(trial: int, part: int = 0, seed: int | None = None) -> Record:
-    """A record of hardly more than half a kilobyte."""
+    """Make a record of little more than half a kilobyte."""
     return Record(trial, part, traces(seed=100 * trial + part if seed is None else seed))
 
 
@@ -88,7 +86,7 @@ def same_steps(a: Traces | Transitions, b: Traces | Transitions) -> bool:
 
 
 def same(a: Record | None, b: Record | None) -> bool:
-    """To the bit."""
+    """Compare two records to the bit."""
     if a is None or b is None:
         return a is b
     random = (a.random is None and b.random is None) or (
@@ -98,12 +96,12 @@ def same(a: Record | None, b: Record | None) -> bool:
 
 
 def holds(journal: Journal, records: Sequence[Record]) -> bool:
-    """Whether these are in it, and no others."""
+    """Return whether the journal has these records and no others."""
     return len(journal) == len(records) and all(same(journal.find(one.trial, one.part), one) for one in records)
 
 
 def written(path: Path, records: Sequence[Record]) -> bytes:
-    """A journal of these records, and its bytes."""
+    """Write a journal of these records; return its bytes."""
     journal = Journal.create(path)
     for record in records:
         journal.append(record)
@@ -112,7 +110,7 @@ def written(path: Path, records: Sequence[Record]) -> bytes:
 
 
 def frames(data: bytes) -> list[bytes]:
-    """The records as they stand in a file, each with its head."""
+    """Return the records of a file, each with its head."""
     found, place = [], len(TITLE)
     while place < len(data):
         _, length, _ = struct.unpack_from("<8sQ32s", data, place)
@@ -122,13 +120,13 @@ def frames(data: bytes) -> list[bytes]:
 
 
 def framed(packed: bytes, last: bytes = bytes(32)) -> bytes:
-    """A record with its head, as the module's text says."""
+    """Put a head before a record, as `journal_format` documents it."""
     length = struct.pack("<Q", len(packed))
     return b"TRIAL\0\0\0" + length + hashlib.sha256(last + length + packed).digest() + packed
 
 
 def bytes_of(records: Sequence[Record]) -> bytes:
-    """A journal of these records, made by hand."""
+    """Make the bytes of a journal of these records by hand."""
     data, last = TITLE, bytes(32)
     for record in records:
         frame = framed(pack(record.to_state()), last)
@@ -137,58 +135,47 @@ def bytes_of(records: Sequence[Record]) -> bytes:
 
 
 def put(path: Path, data: bytes) -> None:
-    """Write a file anew: that is much faster than to write it over."""
+    """Write a file anew, which is much faster than overwriting it."""
     path.unlink(missing_ok=True)
     path.write_bytes(data)
 
 
 @contextmanager
 def on_disk(data: bytes) -> Iterator[Path]:
-    """A file of these bytes, for tests that make many."""
+    """Write a temporary journal of these bytes."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "real.journal"
         path.write_bytes(data)
         yield path
 
 
-@contextmanager
-def files_of_at_most(size: int) -> Iterator[None]:
-    """A true limit, of the system."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-
-
 def damaged(path: Path) -> str:
-    """What is to be said of a journal that is no longer whole: what it is, and the way out."""
-    return rf"^{re.escape(str(path))} is damaged \(.+\); put it back.*--data {re.escape(str(path.parent))}/real\.csv$"
+    """Return the pattern of the error for a damaged journal."""
+    return rf"^{re.escape(str(path))} is damaged \(.+\); restore it.*--data {re.escape(str(path.parent))}/real\.csv$"
 
 
-# There and back -------------------------------------------------------------------------------------------------------
+# Round trips ----------------------------------------------------------------------------------------------------------
 
 
-def test_records_of_all_kinds_come_back_to_the_bit(tmp_path: Path) -> None:
+def test_records_of_all_kinds_round_trip_to_the_bit(tmp_path: Path) -> None:
     journal = Journal.create(tmp_path / "real.journal")
     for count, record in enumerate(RECORDS, 1):
         journal.append(record)
-        # Already while it is written, also for others.
+        # Records can be read while the journal is open, also by other programs.
         assert holds(journal, RECORDS[:count]) and holds(Journal.read(journal.path), RECORDS[:count])
     journal.close()
     assert holds(Journal.read(journal.path), RECORDS) and holds(Journal.open(journal.path, known=4), RECORDS)
     assert journal.find(0, 2) is None and journal.find(2, 0) is None
 
 
-def test_the_file_is_what_the_text_says(tmp_path: Path) -> None:
-    """Others may read it, and later versions must."""
+def test_the_file_has_the_documented_format(tmp_path: Path) -> None:
+    """Other programs may read it, and later versions must."""
     assert written(tmp_path / "real.journal", RECORDS) == bytes_of(RECORDS)
 
 
 @given(st.lists(st.tuples(st.sampled_from(range(4)), st.booleans()), max_size=5))
 @settings(max_examples=30, deadline=None)
-def test_a_journal_that_is_closed_or_killed_in_between_is_the_same(order: list[tuple[int, bool]]) -> None:
+def test_closing_or_killing_between_records_changes_nothing(order: list[tuple[int, bool]]) -> None:
     records = [dataclasses.replace(RECORDS[which], trial=trial) for trial, (which, _) in enumerate(order)]
     with tempfile.TemporaryDirectory() as folder:
         whole, journal = written(Path(folder) / "whole", records), Journal.create(Path(folder) / "real.journal")
@@ -197,14 +184,14 @@ def test_a_journal_that_is_closed_or_killed_in_between_is_the_same(order: list[t
             journal.append(record)
             if closed:
                 journal.close()
-            # If not, the slack that was reserved is still there, as when the program is killed.
+            # Otherwise the reserved space is still there, as after the program was killed.
             journal = Journal.open(journal.path, known=number + 1)
             assert holds(journal, records[: number + 1]) and journal.torn is None
         journal.close()
         assert journal.path.read_bytes() == whole
 
 
-def test_a_new_journal_takes_no_place_that_is_taken(tmp_path: Path) -> None:
+def test_creating_a_journal_does_not_overwrite_a_file(tmp_path: Path) -> None:
     data = written(tmp_path / "real.journal", RECORDS)
     with pytest.raises(DiskError, match=r"real\.journal cannot be written: File exists"):
         Journal.create(tmp_path / "real.journal")
@@ -225,7 +212,7 @@ def test_trials_come_in_order_with_their_parts_joined(tmp_path: Path) -> None:
             assert len(list(journal.trials(before))) == count
 
 
-def test_parts_stay_in_the_order_in_which_they_were_measured(tmp_path: Path) -> None:
+def test_parts_keep_the_order_in_which_they_were_measured(tmp_path: Path) -> None:
     records = [small(trial, part) for trial in range(12) for part in range(3)]
     written(tmp_path / "real.journal", records)
     for trial, found in enumerate(Journal.read(tmp_path / "real.journal").trials()):
@@ -233,7 +220,7 @@ def test_parts_stay_in_the_order_in_which_they_were_measured(tmp_path: Path) -> 
         assert same_steps(found, Traces.joined(parts))
 
 
-def test_episodes_that_failed_before_their_first_step_are_kept_but_taught_to_nobody(tmp_path: Path) -> None:
+def test_episodes_that_failed_before_their_first_step_are_kept_but_not_learned_from(tmp_path: Path) -> None:
     some = dataclasses.replace(traces(3, 2), active=torch.tensor([[True, True], [False, False], [True, False]]))
     none = dataclasses.replace(traces(2, 2), active=torch.zeros(2, 2, dtype=torch.bool))
     records = [Record(0, 0, none), Record(0, 1, some), Record(1, 0, none)]
@@ -245,7 +232,7 @@ def test_episodes_that_failed_before_their_first_step_are_kept_but_taught_to_nob
     assert len(second.x) == 0 and second.steps == 0
 
 
-def test_checksums_tell_what_is_there_and_in_which_order(tmp_path: Path) -> None:
+def test_checksums_depend_on_the_records_and_their_order(tmp_path: Path) -> None:
     one, two = small(0), small(1)
     written(tmp_path / "a", [one, two])
     written(tmp_path / "b", [two, one])
@@ -271,18 +258,18 @@ def test_reading_changes_nothing(tmp_path: Path) -> None:
         assert path.read_bytes() == data + slack and os.listdir(tmp_path) == ["real.journal"]
 
 
-# What a program leaves that is killed --------------------------------------------------------------------------------
+# Killed while writing -------------------------------------------------------------------------------------------------
 
 
 KEPT = [small(0), small(1)]
 DUE, FRAME = bytes_of(KEPT), bytes_of([*KEPT, small(2)])[len(bytes_of(KEPT)) :]
-"""What is on the disk of them, and a third record with its head."""
+"""The bytes of a journal of both, and those of a third record with its head."""
 
 
 def opened_and_cut(path: Path, data: bytes, *, more: bool = False) -> Path | None:
-    """Open a journal with something behind its two records: they are whole, and it can go on from there.
+    """Open a journal with other bytes behind its two whole records, and check that it can be continued.
 
-    Returns where that was put aside, if it was.
+    Return the file to which those bytes were moved, if they were.
     """
     put(path, data)
     assert len(Journal.read(path, known=2)) == 2 and path.read_bytes() == data
@@ -300,17 +287,17 @@ def opened_and_cut(path: Path, data: bytes, *, more: bool = False) -> Path | Non
 
 
 @pytest.mark.parametrize("slack", [0, 5000], ids=lambda slack: f"{slack} zeros behind")
-def test_a_record_of_which_any_part_was_written_in_order_is_cut_off(slack: int, tmp_path: Path) -> None:
-    """As after a copy that broke off, or on a disk that loses what was written last."""
+def test_a_record_that_was_partly_written_from_its_start_is_cut_off(slack: int, tmp_path: Path) -> None:
+    """As after an interrupted copy, or on a disk that loses the latest writes."""
     for length in range(len(FRAME)):
         torn = opened_and_cut(tmp_path / "real.journal", DUE + FRAME[:length] + bytes(slack), more=length % 100 == 0)
-        # Whoever has read its head may have learned from it.
+        # A program that has read the head may have learned from the record.
         assert torn is not None or length < HEAD
 
 
 @pytest.mark.parametrize("slack", [0, 1, 5000], ids=lambda slack: f"{slack} zeros behind")
-def test_a_record_that_has_no_head_yet_is_cut_off_without_a_word(slack: int, tmp_path: Path) -> None:
-    """As when the program is killed while it writes a record: bytes of it are there, its head is not."""
+def test_a_record_without_a_head_is_silently_cut_off(slack: int, tmp_path: Path) -> None:
+    """As when the program is killed while it writes a record, before its head."""
     body = FRAME[HEAD:]
     for length in range(len(body) + 1):
         data = DUE + bytes(HEAD) + body[:length] + bytes(slack)
@@ -323,21 +310,21 @@ def test_a_record_whose_head_is_half_written_is_cut_off(slack: int, tmp_path: Pa
     for length in range(HEAD):
         data = DUE + FRAME[:length] + bytes(HEAD - length) + FRAME[HEAD:] + bytes(slack)
         torn = opened_and_cut(tmp_path / "real.journal", data, more=length % 8 == 0)
-        # Nothing is said of one that has no checksum yet.
+        # A record without a checksum is dropped silently.
         assert torn is None or length > 16
 
 
-def test_a_head_of_which_the_last_bytes_were_written_first_costs_no_other_record(tmp_path: Path) -> None:
-    """A head may lie in two sectors of a disk, which writes them as it likes."""
+def test_a_head_whose_last_bytes_were_written_first_harms_no_other_record(tmp_path: Path) -> None:
+    """A head may span two sectors of a disk, which may be written in any order."""
     for length in range(1, HEAD):
         data = DUE + bytes(length) + FRAME[length:]
         opened_and_cut(tmp_path / "real.journal", data, more=length % 8 == 0)
 
 
-def test_a_program_that_is_killed_at_any_moment_of_a_write_loses_nothing_else(
+def test_being_killed_at_any_moment_of_a_write_loses_nothing_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The file as it is before and after every call that changes it, and in the middle of each."""
+    """Take the file before, after and in the middle of every call that changes it."""
     kept, new = [small(0), small(1)], small(2)
     written(tmp_path / "real.journal", kept)
     journal = Journal.open(tmp_path / "real.journal")
@@ -362,12 +349,12 @@ def test_a_program_that_is_killed_at_any_moment_of_a_write_loses_nothing_else(
             found = Journal.open(path, known=2)
             counts.append(len(found))
             assert holds(found, [*kept, new][: len(found)])
-            # Something may be said of it only if its head has at least a part of its checksum.
+            # The record may be reported only if its head has at least a part of its checksum.
             assert found.torn is None or data[len(DUE) + 16 : len(DUE) + HEAD].strip(b"\0")
     assert counts == sorted(counts) and set(counts) == {2, 3} and counts[-1] == 3
 
 
-def test_a_record_is_written_before_its_head_and_both_are_on_the_disk(
+def test_a_record_is_written_before_its_head_and_both_are_flushed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     journal = Journal.create(tmp_path / "real.journal")
@@ -396,7 +383,7 @@ def test_a_record_is_written_before_its_head_and_both_are_on_the_disk(
         end += HEAD + len(body)
 
 
-def test_a_new_journal_is_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_new_journal_is_flushed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     flushed: list[int] = []
     monkeypatch.setattr(os, "fdatasync", lambda file: flushed.append(os.fstat(file).st_size))
     monkeypatch.setattr(os, "fsync", lambda file: flushed.append(os.fstat(file).st_size))
@@ -404,9 +391,7 @@ def test_a_new_journal_is_on_the_disk(tmp_path: Path, monkeypatch: pytest.Monkey
     assert len(TITLE) in flushed
 
 
-def test_writes_that_take_only_a_few_bytes_at_a_time_are_gone_on_with(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_short_writes_are_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     due = written(tmp_path / "due", RECORDS[:2])
     pwrite = os.pwrite
     monkeypatch.setattr(os, "pwrite", lambda file, data, place: pwrite(file, data[:11], place))
@@ -428,7 +413,7 @@ def flipped(data: bytes, place: int, bit: int) -> bytes:
 
 
 def assert_found(data: bytes, broken: int, records: list[Record]) -> None:
-    """Damage in record number `broken` (from 0) of a journal is found, whatever is known of it."""
+    """Check that damage in record number `broken` (from 0) is found for any number of known records."""
     with on_disk(data) as path:
         for known in range(broken + 1, len(records) + 1):
             for opened in (Journal.open, Journal.read):
@@ -457,7 +442,7 @@ def assert_found(data: bytes, broken: int, records: list[Record]) -> None:
 def test_a_flipped_bit_in_any_record_is_found(data: st.DataObject) -> None:
     broken = data.draw(st.integers(0, 2))
     frame = frames(WHOLE)[broken]
-    # Half of them in the head.
+    # Half of the places are in the head.
     place = data.draw(st.integers(0, HEAD - 1) | st.integers(0, len(frame) - 1))
     start = len(TITLE) + sum(map(len, frames(WHOLE)[:broken]))
     assert_found(flipped(WHOLE, start + place, data.draw(st.integers(0, 7))), broken, THREE)
@@ -480,7 +465,7 @@ def test_every_flipped_bit_of_a_head_is_found() -> None:
 
 @given(st.data())
 @settings(max_examples=60, deadline=None)
-def test_bytes_that_were_lost_added_or_overwritten_are_found(data: st.DataObject) -> None:
+def test_lost_added_and_overwritten_bytes_are_found(data: st.DataObject) -> None:
     first, second, _ = frames(WHOLE)
     place = len(TITLE) + data.draw(st.integers(0, len(first + second) - 1))
     count = data.draw(st.integers(1, 600))
@@ -496,7 +481,7 @@ def test_bytes_that_were_lost_added_or_overwritten_are_found(data: st.DataObject
         assert path.read_bytes() == changed
 
 
-def test_records_that_changed_places_are_found() -> None:
+def test_reordered_records_are_found() -> None:
     first, second, third = frames(WHOLE)
     for order, broken in (
         ([second, first, third], 0),
@@ -511,7 +496,7 @@ def test_records_that_changed_places_are_found() -> None:
                 with pytest.raises(UserError, match=rf"record {broken + 1} was torn or altered"):
                     Journal.open(path, known)
             assert path.read_bytes() == data
-    # One that was left out before the last, and the last one once more.
+    # The second record is missing, or the last one is there twice.
     for data, count in ((TITLE + first + third, 1), (WHOLE + third, 3)):
         with on_disk(data) as path:
             journal = Journal.open(path)
@@ -519,7 +504,7 @@ def test_records_that_changed_places_are_found() -> None:
             journal.close()
 
 
-def test_records_that_are_missing_at_the_end_are_found_if_they_are_known() -> None:
+def test_known_records_that_are_missing_at_the_end_are_noticed() -> None:
     first, second, _ = frames(WHOLE)
     for count, data in enumerate((TITLE, TITLE + first, TITLE + first + second)):
         with on_disk(data) as path:
@@ -543,7 +528,7 @@ def test_a_head_that_ends_in_zeros_with_records_behind_it_is_found(written_of_he
 
 
 def ending_in_one_bit(kept: list[Record]) -> Record:
-    """A next record of which the last byte of the head has one bit set: one of 32 has."""
+    """Find a next record whose head has one bit set in its last byte, as one in 32 does."""
     for seed in range(10_000):
         record = small(len(kept), seed=seed)
         if frames(bytes_of([*kept, record]))[-1][HEAD - 1].bit_count() == 1:
@@ -560,7 +545,7 @@ def test_a_flipped_bit_that_makes_a_head_end_in_zero_is_found(behind: int) -> No
     assert_found(flipped(data, place, data[place].bit_length() - 1), 1, records)
 
 
-def test_what_is_put_aside_is_there_before_it_is_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_damaged_record_is_saved_before_it_is_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "real.journal"
     data = flipped(WHOLE, len(WHOLE) - 5, 0)
     path.write_bytes(data)
@@ -575,7 +560,7 @@ def test_what_is_put_aside_is_there_before_it_is_cut_off(tmp_path: Path, monkeyp
     assert path.read_bytes() == data[: len(WHOLE) - len(frames(WHOLE)[-1])]
 
 
-def test_nothing_is_cut_off_that_cannot_be_put_aside(tmp_path: Path) -> None:
+def test_a_damaged_record_that_cannot_be_saved_is_not_cut_off(tmp_path: Path) -> None:
     path = tmp_path / "real.journal"
     data = flipped(WHOLE, len(WHOLE) - 5, 0)
     path.write_bytes(data)
@@ -584,7 +569,7 @@ def test_nothing_is_cut_off_that_cannot_be_put_aside(tmp_path: Path) -> None:
     assert path.read_bytes() == data
 
 
-def test_a_second_record_that_is_put_aside_leaves_the_first(tmp_path: Path) -> None:
+def test_saving_a_second_damaged_record_keeps_the_first(tmp_path: Path) -> None:
     path = tmp_path / "real.journal"
     one = flipped(WHOLE, len(WHOLE) - 5, 0)
     path.write_bytes(one)
@@ -614,7 +599,7 @@ def test_a_second_record_that_is_put_aside_leaves_the_first(tmp_path: Path) -> N
         "samba_rl journal, format ١\n".encode(),
     ],
 )
-def test_what_is_no_journal_is_left_alone(data: bytes, tmp_path: Path) -> None:
+def test_other_files_are_left_unchanged(data: bytes, tmp_path: Path) -> None:
     path = tmp_path / "real.journal"
     path.write_bytes(data)
     for opened in (Journal.open, Journal.read):
@@ -624,7 +609,7 @@ def test_what_is_no_journal_is_left_alone(data: bytes, tmp_path: Path) -> None:
     assert path.read_bytes() == data and os.listdir(tmp_path) == ["real.journal"]
 
 
-def test_a_newer_format_is_refused_with_the_way_out(tmp_path: Path) -> None:
+def test_a_newer_format_is_rejected_with_a_way_out(tmp_path: Path) -> None:
     path = tmp_path / "real.journal"
     for number in (2, 17, 999_999_999):
         data = WHOLE.replace(b"format 1", f"format {number}".encode()) + b"other things"
@@ -636,7 +621,7 @@ def test_a_newer_format_is_refused_with_the_way_out(tmp_path: Path) -> None:
         assert path.read_bytes() == data
 
 
-def test_a_journal_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_a_missing_journal_is_an_error_that_names_it(tmp_path: Path) -> None:
     for opened in (Journal.open, Journal.read):
         with pytest.raises(DiskError, match=rf"^{re.escape(str(tmp_path))}/real\.journal cannot be read: No such file"):
             opened(tmp_path / "real.journal")
@@ -659,16 +644,16 @@ def test_a_journal_that_is_not_there_is_named(tmp_path: Path) -> None:
         pack({**small(0).to_state(), "faults": [{"episode": 0}]}),
     ],
 )
-def test_a_record_that_is_whole_but_none_is_named(packed: bytes, tmp_path: Path) -> None:
+def test_a_whole_record_with_invalid_content_is_reported(packed: bytes, tmp_path: Path) -> None:
     path = tmp_path / "real.journal"
     path.write_bytes(TITLE + framed(packed))
     for opened in (Journal.open, Journal.read):
         with pytest.raises(UserError, match=damaged(path)) as caught:
             opened(path)
-        assert "record 1 is none" in str(caught.value)
+        assert "record 1 is damaged: " in str(caught.value)
 
 
-def test_a_length_that_is_not_there_takes_no_memory(tmp_path: Path) -> None:
+def test_an_absurd_length_allocates_no_memory(tmp_path: Path) -> None:
     path = tmp_path / "real.journal"
     for length in (2**40, 2**63, 2**64 - 1):
         path.write_bytes(WHOLE + b"TRIAL\0\0\0" + struct.pack("<Q", length) + b"\1" * 32 + b"bytes")
@@ -677,7 +662,7 @@ def test_a_length_that_is_not_there_takes_no_memory(tmp_path: Path) -> None:
         journal.close()
 
 
-def test_damage_while_the_journal_is_open_is_named(tmp_path: Path) -> None:
+def test_damage_while_the_journal_is_open_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "real.journal"
     written(path, THREE)
     journal = Journal.open(path)
@@ -691,11 +676,11 @@ def test_damage_while_the_journal_is_open_is_named(tmp_path: Path) -> None:
     journal.close()
 
 
-# A disk that is full --------------------------------------------------------------------------------------------------
+# Full disks -----------------------------------------------------------------------------------------------------------
 
 
 def full_at(monkeypatch: pytest.MonkeyPatch, name: str, call: int, code: int = errno.ENOSPC) -> None:
-    """The `call`-th call of a function of os fails; of a write half is done, as by a disk that fills up."""
+    """Let the `call`-th call of a function of os fail; a write does half, as on a disk that fills up."""
     function: Callable[..., Any] = getattr(os, name)
     calls = [0]
 
@@ -717,9 +702,10 @@ def full_at(monkeypatch: pytest.MonkeyPatch, name: str, call: int, code: int = e
 @pytest.mark.parametrize("reserved", [True, False])
 @pytest.mark.parametrize(("name", "call"), [("pwrite", 1), ("pwrite", 2), ("fdatasync", 1)])
 @pytest.mark.parametrize(
-    ("code", "way_out"), [(errno.ENOSPC, "free some space"), (errno.EDQUOT, "free some space"), (errno.EIO, "see to")]
+    ("code", "way_out"),
+    [(errno.ENOSPC, "free some space"), (errno.EDQUOT, "free some space"), (errno.EIO, "fix its permissions")],
 )
-def test_a_full_disk_is_named_and_costs_no_earlier_record(
+def test_a_full_disk_is_reported_and_harms_no_earlier_record(
     name: str,
     call: int,
     code: int,
@@ -740,27 +726,27 @@ def test_a_full_disk_is_named_and_costs_no_earlier_record(
     monkeypatch.undo()
     message = str(caught.value)
     assert message.startswith(f"{journal.path} cannot be written: {os.strerror(code)}") and way_out in message
-    # What failed is not there for this program, and the others are.
+    # The failed record is absent for this program, and the others are there.
     assert holds(journal, kept)
-    # Killed now:
+    # As if the program were killed now:
     copy = Path(shutil.copy(journal.path, tmp_path / "copy"))
     found = Journal.open(copy, known=2)
-    # All of it is there if only the flush failed.
+    # If only the flush failed, the whole record is there.
     assert holds(found, THREE if name == "fdatasync" else kept)
-    # Half a head may be taken for a whole one that was damaged.
+    # Half a head may look like a whole one that was damaged.
     assert found.torn is None or (name, call) == ("pwrite", 2)
     if closed:
         journal.close()
         assert journal.path.read_bytes() == before
         journal = Journal.open(journal.path, known=2)
-    # And with space again it goes on.
+    # With space again, it continues.
     journal.append(new)
     journal.close()
     assert holds(Journal.open(journal.path, known=3), THREE)
     assert journal.path.read_bytes() == written(tmp_path / "due", THREE)
 
 
-def test_a_shorter_record_after_a_longer_one_that_failed_is_whole(
+def test_a_short_record_after_a_longer_one_that_failed_is_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written(tmp_path / "real.journal", THREE[:2])
@@ -770,13 +756,13 @@ def test_a_shorter_record_after_a_longer_one_that_failed_is_whole(
         journal.append(Record(7, 0, traces(9, 9)))
     monkeypatch.undo()
     journal.append(THREE[2])
-    # Killed now, with the end of the longer one still behind it.
+    # As if the program were killed now, with the end of the longer record still behind it.
     assert holds(Journal.open(Path(shutil.copy(journal.path, tmp_path / "copy")), known=3), THREE)
     journal.close()
     assert journal.path.read_bytes() == written(tmp_path / "due", THREE)
 
 
-def test_a_file_that_may_not_grow_is_named_and_costs_no_earlier_record(tmp_path: Path) -> None:
+def test_a_file_size_limit_is_reported_and_harms_no_earlier_record(tmp_path: Path) -> None:
     before = written(tmp_path / "real.journal", THREE[:2])
     frame = len(frames(written(tmp_path / "due", THREE))[2])
     for room in (0, 1, HEAD, HEAD + 1, frame - 1):
@@ -796,7 +782,7 @@ def test_a_file_that_may_not_grow_is_named_and_costs_no_earlier_record(tmp_path:
 
 
 @pytest.mark.parametrize("size", [1, 100, 20_000])
-def test_what_was_reserved_is_given_back(size: int, tmp_path: Path) -> None:
+def test_reserved_space_is_released(size: int, tmp_path: Path) -> None:
     due = written(tmp_path / "due", RECORDS)
     journal = Journal.create(tmp_path / "real.journal")
     for record in RECORDS:
@@ -807,12 +793,12 @@ def test_what_was_reserved_is_given_back(size: int, tmp_path: Path) -> None:
     assert holds(Journal.read(journal.path), RECORDS)
     journal.close()
     assert journal.path.read_bytes() == due
-    # A second time it has nothing to give back.
+    # Closing twice is harmless.
     journal.close()
 
 
-@pytest.mark.parametrize(("code", "way_out"), [(errno.ENOSPC, "free some space"), (errno.EROFS, "see to its permiss")])
-def test_room_that_is_not_there_is_named_before_anything_is_measured(
+@pytest.mark.parametrize(("code", "way_out"), [(errno.ENOSPC, "free some space"), (errno.EROFS, "fix its permissions")])
+def test_missing_disk_space_is_reported_before_anything_is_measured(
     code: int, way_out: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = written(tmp_path / "real.journal", THREE)
@@ -825,7 +811,7 @@ def test_room_that_is_not_there_is_named_before_anything_is_measured(
     assert journal.path.read_bytes() == before
 
 
-def test_without_a_way_to_reserve_room_nothing_is_reserved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_systems_that_cannot_reserve_space_reserve_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     journal = Journal.create(tmp_path / "real.journal")
     monkeypatch.delattr(os, "posix_fallocate")
     journal.reserve(1000)
@@ -834,7 +820,7 @@ def test_without_a_way_to_reserve_room_nothing_is_reserved(tmp_path: Path, monke
 
 
 @pytest.mark.parametrize("call", [0, 1])
-def test_a_journal_that_cannot_be_begun_leaves_nothing_behind(
+def test_a_journal_that_cannot_be_created_leaves_no_file(
     call: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     full_at(monkeypatch, "pwrite", call)
@@ -844,7 +830,7 @@ def test_a_journal_that_cannot_be_begun_leaves_nothing_behind(
     Journal.create(tmp_path / "real.journal").close()
 
 
-def test_a_folder_that_cannot_be_written_to_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_cannot_be_written_to_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(DiskError, match=r"nowhere/real\.journal cannot be written: No such file"):
         Journal.create(tmp_path / "nowhere" / "real.journal")
     data = written(tmp_path / "real.journal", THREE)
@@ -856,126 +842,11 @@ def test_a_folder_that_cannot_be_written_to_is_named(tmp_path: Path, monkeypatch
     for opened in (Journal.create, Journal.open):
         with pytest.raises(DiskError, match=r"real\.journal cannot be written: Read-only file system; give a folder"):
             opened(tmp_path / "real.journal")
-    # For reading that does not matter.
+    # Reading still works.
     assert holds(Journal.read(tmp_path / "real.journal"), THREE) and (tmp_path / "real.journal").read_bytes() == data
 
 
-# Steps of an episode that is running ----------------------------------------------------------------------------------
-
-
-def test_steps_are_there_as_soon_as_they_are_written_down(tmp_path: Path) -> None:
-    log, reader = StepLog(tmp_path / "real.steps"), StepLog(tmp_path / "real.steps")
-    assert log.lines() == [] and os.listdir(tmp_path) == []
-    log.done()
-    log.begin({"trial": 3, "part": 1, "random": "00ff"}, torch.tensor([0.1, -0.0], dtype=torch.float64))
-    due: list[dict[str, Any]] = [{"trial": 3, "part": 1, "random": "00ff", "x": [0.1, -0.0]}]
-    assert reader.lines() == due and str(reader.lines()[0]["x"][1]) == "-0.0"
-    for number in range(4):
-        log.step(u=[number / 3], x=[1e300, -5e-324], cost=0.5, violation=[True], terminated=False)
-        due.append({"u": [number / 3], "x": [1e300, -5e-324], "cost": 0.5, "violation": [True], "terminated": False})
-        assert reader.lines() == due == log.lines()
-    log.close()
-    log.close()
-    assert reader.lines() == due
-
-
-@given(st.lists(st.floats(), min_size=1, max_size=4), st.text(max_size=20))
-@settings(max_examples=60, deadline=None)
-def test_any_numbers_and_texts_come_back(numbers: list[float], text: str) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        log = StepLog(Path(folder) / "real.steps")
-        log.begin({"text": text}, torch.tensor(numbers, dtype=torch.float64))
-        log.step(x=numbers, text=text)
-        log.close()
-        begin, step = log.lines()
-    assert begin["text"] == step["text"] == text
-    bits = np.array(numbers).view(np.uint64)
-    for found in (begin["x"], step["x"]):
-        array = np.array(found)
-        assert bool(((array.view(np.uint64) == bits) | (np.isnan(array) & np.isnan(numbers))).all())
-
-
-def test_an_episode_takes_the_place_of_the_one_before_and_goes_when_it_is_in_the_journal(tmp_path: Path) -> None:
-    log = StepLog(tmp_path / "real.steps")
-    log.begin({"trial": 0}, torch.zeros(1))
-    log.step(x=[1.0])
-    log.begin({"trial": 1}, torch.zeros(2))
-    assert log.lines() == [{"trial": 1, "x": [0.0, 0.0]}]
-    log.step(x=[2.0])
-    log.done()
-    assert log.lines() == [] and (tmp_path / "real.steps").read_bytes() == b""
-    log.begin({"trial": 2}, torch.zeros(0))
-    log.close()
-    # Another program finds what was left, until it begins an episode of its own.
-    other = StepLog(tmp_path / "real.steps")
-    assert other.lines() == [{"trial": 2, "x": []}]
-    other.begin({"trial": 3}, torch.zeros(0))
-    assert other.lines() == [{"trial": 3, "x": []}]
-    other.close()
-
-
-def test_a_last_line_that_was_broken_off_is_left_out(tmp_path: Path) -> None:
-    path = tmp_path / "real.steps"
-    log = StepLog(path)
-    log.begin({"trial": 0, "text": "θ\n{}"}, torch.ones(1))
-    for number in range(3):
-        log.step(u=[float(number)], cost=12.5)
-    log.close()
-    data, due = path.read_bytes(), log.lines()
-    assert len(due) == 4 == data.count(b"\n")
-    for length in range(len(data) + 1):
-        for rest in (b"", bytes(100)):
-            path.write_bytes(data[:length] + rest)
-            assert log.lines() == due[: data[:length].count(b"\n")]
-
-
-@pytest.mark.parametrize("garbage", [b"\xff\xfe\n", b"{\n", b"\0\0\0\n", b"nothing\n", b"\n"])
-def test_nothing_is_taken_from_behind_a_line_that_is_none(garbage: bytes, tmp_path: Path) -> None:
-    path = tmp_path / "real.steps"
-    path.write_bytes(b'{"trial": 0}\n' + garbage + b'{"u": [1.0]}\n')
-    assert StepLog(path).lines() == [{"trial": 0}]
-
-
-def test_a_full_disk_is_named_for_steps_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "real.steps"
-    log = StepLog(path)
-    log.begin({"trial": 0}, torch.zeros(1))
-    log.step(x=[1.0])
-
-    def fail(*_: Any) -> int:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(os, "write", fail)
-    with pytest.raises(DiskError, match=rf"^{re.escape(str(path))} cannot be written: No space.*; free some space$"):
-        log.step(x=[2.0])
-    with pytest.raises(DiskError, match="free some space"):
-        log.begin({"trial": 1}, torch.zeros(1))
-    monkeypatch.undo()
-    log.begin({"trial": 2}, torch.zeros(1))
-    log.step(x=[3.0])
-    assert log.lines() == [{"trial": 2, "x": [0.0]}, {"x": [3.0]}]
-    log.close()
-    with pytest.raises(DiskError, match=r"nowhere/real\.steps cannot be written: No such file"):
-        StepLog(tmp_path / "nowhere" / "real.steps").begin({}, torch.zeros(1))
-    with pytest.raises(DiskError, match=r"cannot be read: Is a directory"):
-        StepLog(tmp_path).lines()
-
-
-def test_steps_stay_when_a_write_fails_halfway(tmp_path: Path) -> None:
-    log = StepLog(tmp_path / "real.steps")
-    log.begin({"trial": 0}, torch.zeros(1))
-    log.step(x=[1.0])
-    due = log.lines()
-    with (
-        files_of_at_most((tmp_path / "real.steps").stat().st_size + 5),
-        pytest.raises(DiskError, match=r"real\.steps cannot be written: .*ulimit -f"),
-    ):
-        log.step(x=[2.0])
-    assert log.lines() == due
-    log.close()
-
-
-def test_the_state_of_random_numbers_is_a_copy() -> None:
+def test_the_state_of_a_generator_is_a_copy() -> None:
     generator = torch.Generator().manual_seed(0)
     state = random_state(generator)
     due = torch.randn(5, generator=generator)

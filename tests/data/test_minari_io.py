@@ -19,7 +19,7 @@ def minari(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     return pytest.importorskip("minari")
 
 
-def test_what_minari_sees(minari: Any) -> None:
+def test_minari_reads_what_was_written(minari: Any) -> None:
     data = full({6: 3, 2: 2}, ends=(2,))
     data.to_minari("cart/real-v3", action_bounds=([-9.0], [9.0]), env="Pendulum-v1", author="me")
     dataset = minari.load_dataset("cart/real-v3")
@@ -37,21 +37,21 @@ def test_what_minari_sees(minari: Any) -> None:
     assert importlib.import_module("minari.namespace").list_local_namespaces() == ["cart"]
 
 
-def test_overwriting_is_asked_for(minari: Any, tmp_path: Path) -> None:
+def test_overwriting_must_be_requested(minari: Any, tmp_path: Path) -> None:
     full({0: 3}).to_minari("real-v0")
-    with pytest.raises(UserError, match=r"'real-v0' exists already at .*; give another id or overwrite=True"):
+    with pytest.raises(UserError, match=r"'real-v0' already exists at .*; give another id or overwrite=True"):
         full({0: 5}).to_minari("real-v0")
     assert len(DataSet.from_minari("real-v0")) == 3
     full({0: 5}).to_minari("real-v0", overwrite=True)
     assert len(DataSet.from_minari("real-v0")) == 5
     full({0: 5}).to_minari("group-v0/real-v0")
-    with pytest.raises(UserError, match=r"'group-v0' exists already at .*; it is no dataset"):
+    with pytest.raises(UserError, match=r"'group-v0' already exists at .*; it is not a dataset"):
         full({0: 5}).to_minari("group-v0", overwrite=True)
     assert sorted(os.listdir(tmp_path)) == ["group-v0", "real-v0"]
 
 
 @pytest.mark.parametrize("failing", ["update_episodes", "first move", "second move"])
-def test_a_failed_dataset_leaves_the_old_one(
+def test_a_failed_write_leaves_the_old_dataset(
     minari: Any, failing: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     full({0: 3}).to_minari("real-v0")
@@ -83,10 +83,10 @@ def test_bad_exports(minari: Any, tmp_path: Path) -> None:
     for message, request in (
         (rf"episode 3, step {row}: 'torque' is {top!r}, outside", {"action_bounds": ([-9.0], [np.nextafter(top, -9)])}),
         ("action_bounds has 2 lows and 1 highs for 1 actions", {"action_bounds": ([-1.0, 1.0], [9.0])}),
-        ("there is no 'autor'; did you mean 'author'", {"autor": "me"}),
-        ("env = 'Nowhere-v0' cannot be made", {"env": "Nowhere-v0"}),
-        ("'real' is no id of a Minari dataset", {"dataset_id": "real"}),
-        ("'../real-v0' is no id of a Minari dataset", {"dataset_id": "../real-v0"}),
+        ("to_minari has no argument 'autor'; did you mean 'author'", {"autor": "me"}),
+        ("env = 'Nowhere-v0' cannot be created", {"env": "Nowhere-v0"}),
+        ("'real' is not a Minari dataset id", {"dataset_id": "real"}),
+        ("'../real-v0' is not a Minari dataset id", {"dataset_id": "../real-v0"}),
     ):
         arguments: dict[str, Any] = {"dataset_id": "real-v0", **request}
         with pytest.raises(UserError, match=message):
@@ -95,7 +95,7 @@ def test_bad_exports(minari: Any, tmp_path: Path) -> None:
 
 
 def foreign(minari: Any, **changes: Any) -> str:
-    """A dataset of two episodes of float32 that another program wrote."""
+    """Write a dataset of two float32 episodes as another program would, and return its id."""
     spaces = importlib.import_module("gymnasium.spaces")
     buffer = importlib.import_module("minari.data_collector").EpisodeBuffer
     box = spaces.Box(-9, 9, (2,), np.float32)
@@ -135,8 +135,11 @@ def test_a_foreign_dataset(minari: Any) -> None:
     assert two.schema == named and torch.equal(two.transitions.violation, two.transitions.u > 1)
     for message, request in (
         (r"safety of 7 steps has shape \[7, 1\]; .* needs \[7, 2\]", {"schema": named, "safety": lambda x, u: x[:, 0]}),
-        (r"safety= gave \[3\] for 7 steps; it must give a tensor \[7\] or \[7, m\]", {"safety": lambda x, u: x[:3, 0]}),
-        ("safety= gave list for 7 steps", {"safety": lambda x, u: x.tolist()}),
+        (
+            r"safety= returned \[3\] for 7 steps; it must return a tensor \[7\] or \[7, m\]",
+            {"safety": lambda x, u: x[:3, 0]},
+        ),
+        ("safety= returned list for 7 steps", {"safety": lambda x, u: x.tolist()}),
         ("episode 0, step 0: 'safety:c0' is inf", {"safety": lambda x, u: x[:, 0] / 0.0 * x[:, 0]}),
         ("violation is of type torch.float64", {"safety": lambda x, u: x, "violation": lambda x, u: x}),
     ):
@@ -154,7 +157,7 @@ def test_a_foreign_dataset(minari: Any) -> None:
         ({"actions": np.full((4, 2), np.nan)}, "episode 1, step 0: 'u:u0' is nan"),
         (
             {"infos": {"safety": np.zeros((5, 1)), "violation": np.zeros((5, 1), bool)}},
-            "safety costs in 1 of 2 episodes",
+            "safety costs in only 1 of 2 episodes",
         ),
     ],
 )
@@ -164,7 +167,7 @@ def test_broken_foreign_datasets(minari: Any, second: dict[str, Any], message: s
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
-def test_only_vectors_are_states(minari: Any) -> None:
+def test_only_vectors_are_accepted(minari: Any) -> None:
     spaces = importlib.import_module("gymnasium.spaces")
     box = spaces.Box(-9, 9, (2,), np.float32)
     buffer = importlib.import_module("minari.data_collector").EpisodeBuffer
@@ -174,15 +177,15 @@ def test_only_vectors_are_states(minari: Any) -> None:
             "dict-v0",
             spaces.Dict({"goal": box}),
             {"goal": np.zeros((2, 2), np.float32)},
-            "observations of the kind Dict",
+            "observations in a Dict",
         ),
         (
             "image-v0",
             spaces.Box(-9, 9, (2, 2)),
             np.zeros((2, 2, 2), np.float32),
-            r"observations of the kind Box \(2, 2\)",
+            r"observations in a Box \(2, 2\)",
         ),
-        ("cell-v0", spaces.Discrete(3), np.zeros(2, np.int64), "observations of the kind Discrete"),
+        ("cell-v0", spaces.Discrete(3), np.zeros(2, np.int64), "observations in a Discrete"),
     ):
         episode = buffer(observations=values, actions=np.zeros((1, 2), np.float32), **parts)
         minari.create_dataset_from_buffers(name, [episode], observation_space=space, action_space=box)
@@ -191,12 +194,12 @@ def test_only_vectors_are_states(minari: Any) -> None:
 
 
 def test_bad_imports(minari: Any, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"there is no Minari dataset 'real-v0' at .*; there is none"):
+    with pytest.raises(UserError, match=r"there is no Minari dataset 'real-v0' at .*; no datasets are stored there"):
         DataSet.from_minari("real-v0")
     full({0: 3}).to_minari("real-v0")
     with pytest.raises(UserError, match=r"there is no Minari dataset 'real-v1' at .*did you mean 'real-v0'"):
         DataSet.from_minari("real-v1")
-    with pytest.raises(UserError, match="'real' is no id of a Minari dataset"):
+    with pytest.raises(UserError, match="'real' is not a Minari dataset id"):
         DataSet.from_minari("real")
     with pytest.raises(UserError, match="has safety costs of its own; leave safety= and violation= out"):
         DataSet.from_minari("real-v0", safety=lambda x, u: x)
@@ -204,19 +207,19 @@ def test_bad_imports(minari: Any, tmp_path: Path) -> None:
         DataSet.from_minari("real-v0", schema=Schema(("a", "b"), ("u",), ("c", "d")))
     metadata = tmp_path / "real-v0" / "data" / "metadata.json"
     metadata.write_text(metadata.read_text().replace('"total_steps": 3', '"total_steps": 4'))
-    with pytest.raises(UserError, match="'real-v0' has 3 steps; its metadata speaks of 4"):
+    with pytest.raises(UserError, match="'real-v0' has 3 steps, but its metadata says 4"):
         DataSet.from_minari("real-v0")
     (tmp_path / "real-v0" / "data" / "main_data.hdf5").write_bytes(b"torn")
     with pytest.raises(UserError, match="Minari dataset 'real-v0' cannot be read: OSError"):
         DataSet.from_minari("real-v0")
 
 
-def test_joined_datasets_keep_their_numbers(minari: Any) -> None:
+def test_combined_datasets_keep_their_numbers(minari: Any) -> None:
     full({4: 3}).to_minari("a-v0")
     full({2: 2}).to_minari("b-v0")
     minari.combine_datasets([minari.load_dataset("a-v0"), minari.load_dataset("b-v0")], "both-v0")
     both = DataSet.from_minari("both-v0", schema=SCHEMA)
     assert same(both.transitions, full({4: 3}).append(steps({2: 2})).transitions)
     minari.combine_datasets([minari.load_dataset("a-v0"), minari.load_dataset("a-v0")], "twice-v0")
-    with pytest.raises(UserError, match=r"'twice-v0': episode 4 has step 0 where step 3 is due"):
+    with pytest.raises(UserError, match=r"'twice-v0': episode 4 has step 0 in place of step 3"):
         DataSet.from_minari("twice-v0", schema=SCHEMA)

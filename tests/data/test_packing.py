@@ -1,4 +1,4 @@
-"""States as bytes: back to the bit; of any other bytes nothing comes but a ValueError or a State."""
+"""Packed states come back to the bit; any other bytes give a ValueError or a State."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
+from hypothesis import example, given, settings, strategies as st
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -40,7 +39,7 @@ NUMBERS = (
 
 
 def laid_out(tensor: Tensor, how: str) -> Tensor:
-    """The same numbers, one behind the other in memory or not."""
+    """Return the same values in another memory layout."""
     if how == "strided":
         return torch.stack([tensor, tensor], dim=-1)[..., 0]
     if how == "turned" and tensor.dim() > 1:
@@ -52,7 +51,7 @@ def laid_out(tensor: Tensor, how: str) -> Tensor:
 
 @st.composite
 def tensors(draw: st.DrawFn) -> Tensor:
-    """Of any bits, which makes NaN of every kind."""
+    """Draw tensors of arbitrary bits, which include every kind of NaN."""
     dtype = draw(st.sampled_from(DTYPES))
     shape = draw(st.lists(st.integers(0, 3), max_size=3))
     size = math.prod(shape) * dtype.itemsize
@@ -71,7 +70,7 @@ STATES = st.dictionaries(TEXTS, VALUES, max_size=4)
 
 
 def same(a: Any, b: Any) -> bool:
-    """Of the same types, in the same order, to the bit; of floats that are no number any equals any."""
+    """Compare types, order and bits; any NaN equals any other."""
     if type(a) is not type(b):
         return False
     if isinstance(a, Tensor):
@@ -86,7 +85,7 @@ def same(a: Any, b: Any) -> bool:
 
 
 def plain(value: Any) -> bool:
-    """Whether it is what a State may hold."""
+    """Return whether a State may hold this value."""
     if isinstance(value, dict):
         return all(type(name) is str and plain(part) for name, part in value.items())
     if isinstance(value, list):
@@ -102,12 +101,12 @@ def packed_by_hand(text: str | bytes, numbers: bytes = b"") -> bytes:
 
 
 def described(about: object, numbers: bytes = b"") -> bytes:
-    """A state of one tensor that is described like this."""
+    """Pack by hand a state of one tensor with this description."""
     return packed_by_hand(json.dumps({"a": {"$tensor": about}}), numbers)
 
 
-def unpack_or_refuse(packed: bytes) -> State | None:
-    """None if it was refused in the one way that is allowed; what is accepted must be a State."""
+def unpack_or_reject(packed: bytes) -> State | None:
+    """Unpack; return None for a ValueError, the only error allowed. A result must be a State."""
     try:
         state = unpack(packed)
     except ValueError:
@@ -116,30 +115,30 @@ def unpack_or_refuse(packed: bytes) -> State | None:
     return state
 
 
-# There and back -------------------------------------------------------------------------------------------------------
+# Round trips ----------------------------------------------------------------------------------------------------------
 
 
 @given(STATES)
 @settings(max_examples=300, deadline=None)
-def test_any_state_comes_back_to_the_bit(state: State) -> None:
+def test_any_state_round_trips_to_the_bit(state: State) -> None:
     packed = pack(state)
     back = unpack(packed)
     assert same(back, state)
-    # Checksums are taken of it: the same state must always be the same bytes.
+    # Checksums need equal states to give equal bytes.
     assert pack(back) == packed == pack(state)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape", [[], [0], [1], [3, 0, 2], [5], [2, 3, 4]])
 @pytest.mark.parametrize("how", ["plain", "strided", "turned", "repeated"])
-def test_a_tensor_of_each_type_and_layout_comes_back(dtype: torch.dtype, shape: list[int], how: str) -> None:
+def test_tensors_of_each_type_and_layout_round_trip(dtype: torch.dtype, shape: list[int], how: str) -> None:
     tensor = laid_out((7 * torch.rand(shape) - 3).to(dtype), how)
     back = unpack(pack({"before": torch.ones(3, dtype=torch.uint8), "it": tensor, "after": [torch.tensor(0.5)]}))
     assert same(back["it"], tensor) and same(back["before"], torch.ones(3, dtype=torch.uint8))
     assert same(back["after"], [torch.tensor(0.5)])
 
 
-def test_the_bits_of_numbers_that_are_none_are_kept() -> None:
+def test_the_bits_of_special_values_are_kept() -> None:
     doubles = [0x7FF8000000000000, 0x7FF0000000000001, 0xFFF8DEADBEEF0001, 0x8000000000000000, 1, 0x7FEFFFFFFFFFFFFF]
     singles = [0x7FC00000, 0x7F800001, 0xFFC0BEEF, 0x80000000, 1, 0x7F7FFFFF]
     wide = np.array(doubles, np.uint64).view(np.float64)
@@ -149,7 +148,7 @@ def test_the_bits_of_numbers_that_are_none_are_kept() -> None:
     assert back["narrow"].numpy().view(np.uint32).tolist() == singles
 
 
-def test_a_generator_goes_on_from_its_packed_state() -> None:
+def test_a_generator_continues_from_its_packed_state() -> None:
     generator = torch.Generator().manual_seed(2**63 - 1)
     torch.randn(3, generator=generator)
     other = torch.Generator()
@@ -157,7 +156,7 @@ def test_a_generator_goes_on_from_its_packed_state() -> None:
     assert torch.equal(torch.randn(5, generator=other), torch.randn(5, generator=generator))
 
 
-def test_parameters_come_back_as_numbers_alone() -> None:
+def test_parameters_come_back_as_plain_tensors() -> None:
     layer = torch.nn.Linear(2, 3)
     back = unpack(pack(dict(layer.named_parameters())))
     assert type(back["weight"]) is Tensor and not back["weight"].requires_grad
@@ -170,7 +169,7 @@ def test_tuples_come_back_as_lists() -> None:
 
 @given(STATES)
 @settings(max_examples=50, deadline=None)
-def test_tensors_come_back_as_copies_that_may_be_written_to(state: State) -> None:
+def test_tensors_come_back_as_writable_copies(state: State) -> None:
     packed = pack(state)
     kept = bytes(bytearray(packed))
 
@@ -196,13 +195,13 @@ def test_a_small_tensor_does_not_keep_a_large_file_in_memory() -> None:
 @pytest.mark.parametrize(
     "value", [torch.zeros(1, dtype=torch.int32), torch.zeros(1).half(), b"bytes", {1, 2}, object()]
 )
-def test_what_a_state_cannot_hold_is_refused_when_it_is_packed(value: object) -> None:
+def test_packing_rejects_values_that_a_state_cannot_hold(value: object) -> None:
     with pytest.raises((KeyError, TypeError, ValueError)):
         pack({"a": [value]})
 
 
 @pytest.mark.parametrize("state", [{"a": {1: 2}}, {"a": {None: 2}}, {"$tensor": 2}, {"a": [{"$tensor": [1, 2, 3]}]}])
-def test_a_state_is_refused_when_it_is_packed_if_it_could_not_come_back(state: State) -> None:
+def test_packing_rejects_states_that_could_not_come_back(state: State) -> None:
     try:
         packed = pack(state)
     except (TypeError, ValueError):
@@ -210,7 +209,7 @@ def test_a_state_is_refused_when_it_is_packed_if_it_could_not_come_back(state: S
     assert same(unpack(packed), state)
 
 
-# Other bytes ----------------------------------------------------------------------------------------------------------
+# Invalid bytes --------------------------------------------------------------------------------------------------------
 
 EXAMPLE: State = {
     "numbers": [1, -2.5, math.nan, None, True, "text"],
@@ -220,7 +219,7 @@ EXAMPLE: State = {
 }
 
 
-def test_every_truncation_is_refused() -> None:
+def test_every_truncation_is_rejected() -> None:
     packed = pack(EXAMPLE)
     for length in range(len(packed)):
         with pytest.raises(ValueError, match=r"."):
@@ -229,27 +228,27 @@ def test_every_truncation_is_refused() -> None:
 
 @given(STATES, st.data())
 @settings(max_examples=100, deadline=None)
-def test_a_truncation_of_any_state_is_refused_or_a_state(state: State, data: st.DataObject) -> None:
+def test_a_truncation_of_any_state_is_rejected_or_a_state(state: State, data: st.DataObject) -> None:
     packed = pack(state)
-    unpack_or_refuse(packed[: data.draw(st.integers(0, len(packed) - 1))])
+    unpack_or_reject(packed[: data.draw(st.integers(0, len(packed) - 1))])
 
 
-def test_every_flipped_bit_is_refused_or_a_state() -> None:
+def test_every_flipped_bit_is_rejected_or_gives_a_state() -> None:
     packed = bytearray(pack(EXAMPLE))
     for place in range(len(packed)):
         for bit in range(8):
             packed[place] ^= 1 << bit
-            unpack_or_refuse(bytes(packed))
+            unpack_or_reject(bytes(packed))
             packed[place] ^= 1 << bit
 
 
 @given(STATES, st.lists(st.tuples(st.integers(0, 10**9), st.integers(0, 255)), min_size=1, max_size=6))
 @settings(max_examples=300, deadline=None)
-def test_changed_bytes_are_refused_or_a_state(state: State, changes: list[tuple[int, int]]) -> None:
+def test_changed_bytes_are_rejected_or_give_a_state(state: State, changes: list[tuple[int, int]]) -> None:
     packed = bytearray(pack(state))
     for place, byte in changes:
         packed[place % len(packed)] = byte
-    unpack_or_refuse(bytes(packed))
+    unpack_or_reject(bytes(packed))
 
 
 @given(st.binary(max_size=200))
@@ -268,9 +267,9 @@ def test_changed_bytes_are_refused_or_a_state(state: State, changes: list[tuple[
 @example(packed_by_hand('{"a":' * 100_000))
 @example(packed_by_hand('{"a":' + "9" * 10_000 + "}"))
 @example(packed_by_hand('{"a":1e999}'))
-def test_any_bytes_are_refused_or_a_state(packed: bytes) -> None:
-    unpack_or_refuse(packed)
-    unpack_or_refuse(packed_by_hand(packed))
+def test_any_bytes_are_rejected_or_give_a_state(packed: bytes) -> None:
+    unpack_or_reject(packed)
+    unpack_or_reject(packed_by_hand(packed))
 
 
 SIZES = st.integers(-2, 4) | st.sampled_from([2**31, 2**62, 2**63, 10**100]) | st.booleans() | st.floats() | st.none()
@@ -289,8 +288,8 @@ DESCRIPTIONS = (
 @example(["float64", [2**63, 0], 0], b"")
 @example(["float64", [2**62, 4, 0], 0], b"")
 @settings(max_examples=300, deadline=None)
-def test_any_description_of_a_tensor_is_refused_or_a_tensor(about: object, numbers: bytes) -> None:
-    state = unpack_or_refuse(described(about, numbers))
+def test_any_description_of_a_tensor_is_rejected_or_gives_a_tensor(about: object, numbers: bytes) -> None:
+    state = unpack_or_reject(described(about, numbers))
     assert state is None or isinstance(state["a"], Tensor)
 
 
@@ -317,13 +316,13 @@ def test_any_description_of_a_tensor_is_refused_or_a_tensor(about: object, numbe
         None,
     ],
 )
-def test_a_tensor_that_does_not_fit_its_bytes_or_its_type_is_refused(about: object) -> None:
+def test_a_tensor_that_does_not_fit_its_bytes_or_its_type_is_rejected(about: object) -> None:
     with pytest.raises(ValueError, match=r"describes no tensor|lies outside its 8 bytes"):
         unpack(described(about, b"\0" * 8))
 
 
 def peak(act: Callable[[], object]) -> int:
-    """How much memory it took at most, in bytes, of what Python and NumPy ask for."""
+    """Return the peak memory that Python and NumPy allocated, in bytes."""
     tracemalloc.start()
     try:
         act()
@@ -333,7 +332,7 @@ def peak(act: Callable[[], object]) -> int:
 
 
 @pytest.mark.parametrize("shape", [[2**40], [2**31, 2**31], [2**62, 4], [10**30], [2**20] * 50])
-def test_sizes_that_are_not_there_take_no_memory(shape: list[int]) -> None:
+def test_absurd_tensor_sizes_allocate_no_memory(shape: list[int]) -> None:
     def refuse() -> None:
         with pytest.raises(ValueError, match="lies outside its 100 bytes"):
             unpack(described(["float64", shape, 0], b"\0" * 100))
@@ -341,19 +340,19 @@ def test_sizes_that_are_not_there_take_no_memory(shape: list[int]) -> None:
     assert peak(refuse) < 1_000_000
 
 
-def test_a_text_that_is_not_there_takes_no_memory() -> None:
-    assert peak(lambda: unpack_or_refuse(struct.pack("<Q", 2**50) + b"{}")) < 1_000_000
-    assert peak(lambda: unpack_or_refuse(struct.pack("<Q", 2**64 - 1) + b"{}")) < 1_000_000
+def test_absurd_text_lengths_allocate_no_memory() -> None:
+    assert peak(lambda: unpack_or_reject(struct.pack("<Q", 2**50) + b"{}")) < 1_000_000
+    assert peak(lambda: unpack_or_reject(struct.pack("<Q", 2**64 - 1) + b"{}")) < 1_000_000
 
 
-def test_tensors_that_share_their_bytes_take_no_more_memory_than_the_file_has() -> None:
+def test_tensors_that_share_bytes_do_not_multiply_memory() -> None:
     shared = {str(i): {"$tensor": ["uint8", [100_000], 0]} for i in range(2_000)}
     packed = packed_by_hand(json.dumps(shared), b"\0" * 100_000)
-    assert peak(lambda: unpack_or_refuse(packed)) < 20 * len(packed)
+    assert peak(lambda: unpack_or_reject(packed)) < 20 * len(packed)
 
 
-def test_truth_values_that_are_neither_are_refused_or_true() -> None:
-    state = unpack_or_refuse(described(["bool", [4], 0], b"\2\1\0\xff"))
+def test_bool_bytes_other_than_0_and_1_are_rejected_or_true() -> None:
+    state = unpack_or_reject(described(["bool", [4], 0], b"\2\1\0\xff"))
     due = torch.tensor([True, True, False, True])
     assert state is None or (
         torch.equal(state["a"], due) and int(state["a"].sum()) == 3 and not (~state["a"] & due).any()
@@ -364,14 +363,14 @@ def test_truth_values_that_are_neither_are_refused_or_true() -> None:
 
 
 class Evil:
-    """What a pickle in the place of a state would run."""
+    """Runs code when it is unpickled."""
 
     def __reduce__(self) -> tuple[Callable[[str], None], tuple[str]]:
         return pytest.fail, ("code from a file was run",)
 
 
 @pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
-def test_a_planted_pickle_is_refused(protocol: int) -> None:
+def test_a_planted_pickle_is_rejected(protocol: int) -> None:
     planted = pickle.dumps(Evil(), protocol)
     with pytest.raises(pytest.fail.Exception):
         pickle.loads(planted)
@@ -380,12 +379,12 @@ def test_a_planted_pickle_is_refused(protocol: int) -> None:
             unpack(packed)
     with pytest.raises(ValueError, match="describes no tensor"):
         unpack(described(["object", [1], 0], planted))
-    # Among the numbers it is nothing but numbers.
+    # Among the values of a tensor it is harmless data.
     state = unpack(described(["uint8", [len(planted)], 0], planted))
     assert bytes(state["a"].tolist()) == planted
 
 
-def test_a_file_of_torch_is_refused(tmp_path: Any) -> None:
+def test_a_file_written_by_torch_is_rejected(tmp_path: Any) -> None:
     torch.save({"a": Evil()}, tmp_path / "planted")
     with pytest.raises(ValueError, match=r"."):
         unpack((tmp_path / "planted").read_bytes())

@@ -1,16 +1,18 @@
-"""Dataclasses as JSON and back."""
+"""Dataclasses as plain JSON values and back."""
 
 import json
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import pytest
 
+from samba_rl.agents.settings import ModelBasedSettings
 from samba_rl.data.plain import from_plain, to_plain
 from samba_rl.errors import UserError
-from samba_rl.improve.constraints import ConstraintSettings
-from samba_rl.learners import LEARNERS, Settings, make_settings
+from samba_rl.improve.constraints import FurtherConstraint
+from samba_rl.learners import LEARNERS
+from samba_rl.presets import make_settings
 
 
 @dataclass(frozen=True)
@@ -30,29 +32,38 @@ class Outer:
     name: str = ""
 
 
-def back_and_forth(value: Any) -> Any:
+@dataclass(frozen=True)
+class Renamed:
+    new: int
+
+    @staticmethod
+    def upgrade(value: Any) -> Any:
+        return {"new": value["old"]} if "old" in value else value
+
+
+def round_trip(value: Any) -> Any:
     return from_plain(type(value), json.loads(json.dumps(to_plain(value), allow_nan=False)), "it")
 
 
 @pytest.mark.parametrize("learner", LEARNERS)
 @pytest.mark.parametrize("preset", ["default", "paper", "smoke"])
 @pytest.mark.parametrize("task", ["", "safe-pendulum", "safe-fetch-reach"])
-def test_every_preset_comes_back_as_it_was(task: str, learner: str, preset: str) -> None:
+def test_every_preset_round_trips(task: str, learner: str, preset: str) -> None:
     settings = make_settings(task, learner, preset)
-    assert back_and_forth(settings) == settings
+    assert round_trip(settings) == settings
 
 
-def test_nested_tuples_and_what_json_lacks_come_back() -> None:
-    limits = (ConstraintSettings(kind="chance", limit=0.1), ConstraintSettings(of="hazard"))
-    settings = replace(make_settings(""), more_constraints=limits)
-    assert back_and_forth(settings) == settings
+def test_nested_tuples_infinity_and_nan_round_trip() -> None:
+    limits = (FurtherConstraint(kind="chance", limit=0.1), FurtherConstraint(of="hazard"))
+    settings = ModelBasedSettings(more_constraints=limits)
+    assert round_trip(settings) == settings
     outer = Outer(3, Inner(-math.inf), (Inner(), Inner(math.inf, (2.0, 3.0))), "c", 0.5, False, "ζ")
-    assert back_and_forth(outer) == outer
+    assert round_trip(outer) == outer
     assert to_plain(Inner(math.nan))["number"] is None
-    assert math.isnan(back_and_forth(Inner(math.nan)).number)
+    assert math.isnan(round_trip(Inner(math.nan)).number)
 
 
-def test_whole_numbers_stand_for_numbers_and_defaults_for_what_is_missing() -> None:
+def test_whole_numbers_become_floats_and_missing_fields_take_their_defaults() -> None:
     made = from_plain(Outer, {"count": 1, "inner": {"number": 2}}, "it")
     assert made == Outer(1, Inner(2.0)) and isinstance(made.inner.number, float)
 
@@ -76,13 +87,18 @@ def test_whole_numbers_stand_for_numbers_and_defaults_for_what_is_missing() -> N
         ({"maybe": "x"}, "it.maybe is 'x'; it must be a number"),
     ],
 )
-def test_what_does_not_fit_is_named(change: dict[str, Any], message: str) -> None:
+def test_values_that_do_not_fit_are_rejected(change: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message):
         from_plain(Outer, {"count": 1, "inner": {}, **change}, "it")
 
 
-def test_what_is_missing_or_contradicts_itself_is_named() -> None:
+def test_missing_and_invalid_fields_are_rejected() -> None:
     with pytest.raises(UserError, match="it lacks 'inner'"):
         from_plain(Outer, {"count": 1}, "it")
     with pytest.raises(UserError, match=r"limit is -1\.0"):
-        from_plain(Settings, {"constraint": {"limit": -1}}, "settings")
+        from_plain(ModelBasedSettings, {"constraint": {"limit": -1}}, "settings")
+
+
+def test_a_class_can_translate_the_values_of_an_earlier_version() -> None:
+    assert from_plain(Renamed, {"old": 3}, "it") == from_plain(Renamed, {"new": 3}, "it") == Renamed(3)
+    assert from_plain(tuple[Renamed, ...], [{"old": 1}, {"new": 2}], "it") == (Renamed(1), Renamed(2))

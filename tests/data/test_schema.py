@@ -21,7 +21,7 @@ def test_columns() -> None:
         (("x",), "u", ("c",), "actions = 'u'; give at least one name, as a tuple"),
         (("x",), ("u", ""), ("c",), "actions has the name ''"),
         (("x",), ("u",), (3,), "constraints has the name 3"),
-        (("x\0",), ("u",), ("c",), "without NUL"),
+        (("x\0",), ("u",), ("c",), "give non-empty text without NUL"),
         (("x\ud800",), ("u",), ("c",), "not valid Unicode"),
         (("x", "x"), ("u",), ("c",), "two columns 'x:x'"),
         (("x",), ("u",), ("c", "c"), "two columns 'safety:c'"),

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from samba_rl import UserError
 from samba_rl.data import DataSet, tables
@@ -20,7 +19,7 @@ Cells = tuple[Path, list[list[str]]]
 
 @pytest.fixture
 def table(tmp_path: Path) -> Cells:
-    """A CSV file and its cells."""
+    """Write a CSV file; return its path and cells."""
     full({0: 2, 1: 2}, ends=(0,)).to_csv(tmp_path / "t.csv")
     with open(tmp_path / "t.csv", newline="") as file:
         return tmp_path / "t.csv", list(csv.reader(file))
@@ -35,7 +34,7 @@ def rewrite(path: Path, cells: list[list[str]]) -> None:
 
 
 def by_the_csv_module(data: DataSet) -> bytes:
-    """What Python's own writer makes of the columns; it writes floats by `repr`."""
+    """Write the columns with Python's own writer, which writes floats by `repr`."""
     text = io.StringIO(newline="")
     columns = [column.of(data.transitions).tolist() for column in data.schema._layout]
     csv.writer(text).writerows([data.schema.columns, *zip(*columns, strict=True)])
@@ -44,7 +43,7 @@ def by_the_csv_module(data: DataSet) -> bytes:
 
 @settings(max_examples=60, deadline=None)
 @given(data_sets(), st.integers(1, 4))
-def test_lines_are_those_of_the_csv_module_however_many_are_made_at_once(data: DataSet, at_once: int) -> None:
+def test_lines_match_the_csv_module_for_any_number_formatted_at_once(data: DataSet, at_once: int) -> None:
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setattr(tables, "AT_ONCE", at_once)
         path = Path(folder) / "t.csv"
@@ -52,8 +51,8 @@ def test_lines_are_those_of_the_csv_module_however_many_are_made_at_once(data: D
         assert path.read_bytes() == by_the_csv_module(data)
 
 
-def test_steps_that_do_not_follow_each_other_are_written_as_they_are(tmp_path: Path) -> None:
-    # The text of a state is that of the state before it only if every bit is the same: 0 is not -0.
+def test_steps_that_do_not_follow_each_other_are_written_correctly(tmp_path: Path) -> None:
+    # The text of a state is reused only if every bit is the same: 0 is not -0.
     torn = alter("x", (1, 0), -0.0)(alter("x_next", (0, 0), 0.0)(steps({0: 3, 1: 2})))
     torn = alter("x", (2, 1), NASTY[1])(torn)
     tables.append_csv(tmp_path / "t.csv", SCHEMA, torn, anew=True)
@@ -61,11 +60,11 @@ def test_steps_that_do_not_follow_each_other_are_written_as_they_are(tmp_path: P
     assert same(back, torn)
 
 
-def test_a_table_grows_by_parts(tmp_path: Path) -> None:
+def test_a_table_can_be_written_in_parts(tmp_path: Path) -> None:
     data = full({0: 3, 1: 4})
     data.to_csv(tmp_path / "whole.csv")
     parts = [slice(0, 2), slice(2, 2), slice(2, 7)]
-    (tmp_path / "parts.csv").write_text("what stood there before")
+    (tmp_path / "parts.csv").write_text("previous content")
     for i, rows in enumerate(parts):
         part = Transitions(**{name: value[rows] for name, value in vars(data.transitions).items()})
         tables.append_csv(tmp_path / "parts.csv", SCHEMA, part, anew=i == 0)
@@ -75,7 +74,7 @@ def test_a_table_grows_by_parts(tmp_path: Path) -> None:
 # Reading --------------------------------------------------------------------------------------------------------------
 
 
-def test_files_that_cannot_be(tmp_path: Path) -> None:
+def test_unusable_files_are_rejected(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="cannot be written; give the name of a file in a folder that exists"):
         full({0: 1}).to_csv(tmp_path / "no" / "data.csv")
     with pytest.raises(UserError, match="cannot be written"):
@@ -87,7 +86,7 @@ def test_files_that_cannot_be(tmp_path: Path) -> None:
         DataSet.from_csv(tmp_path / "latin.csv")
 
 
-def test_columns_may_stand_in_any_order(table: Cells) -> None:
+def test_columns_may_be_in_any_order(table: Cells) -> None:
     path, cells = table
     data = DataSet.from_csv(path)
     rewrite(path, [row[::-1] for row in cells])
@@ -101,7 +100,7 @@ def test_columns_may_stand_in_any_order(table: Cells) -> None:
     ("column", "name", "message"),
     [
         (0, "episodes", "header lacks 'episode'; it has the unknown 'episodes'"),
-        (3, "x:θ̇", "header lacks 'x:θ'; it has twice 'x:θ̇'"),
+        (3, "x:θ̇", "header lacks 'x:θ'; it repeats 'x:θ̇'"),
         (5, "torque", "header lacks 'u:…'; it has the unknown 'torque'"),
         (6, "next:ω", "header lacks 'x:ω', 'next:θ'"),
         (11, "violation:", "header lacks 'violation:hazard'; it has the unknown 'violation:'"),
@@ -126,7 +125,7 @@ def test_wrong_headers(table: Cells, column: int, name: str, message: str) -> No
         (4, 2, "yes", r"line 5, column 'terminated': 'yes' is not True or False"),
         (4, 8, "nan", r"t\.csv': episode 1, step 1: 'cost' is nan"),
         (4, 8, "1e999", r"t\.csv': episode 1, step 1: 'cost' is inf"),
-        (2, 3, "0.5", r"t\.csv': episode 0, step 1 leaves 'θ' = 0\.5"),
+        (2, 3, "0.5", r"t\.csv': episode 0, step 1 starts at 'θ' = 0\.5"),
     ],
 )
 def test_wrong_cells(table: Cells, row: int, column: int, text: str, message: str) -> None:
@@ -137,7 +136,7 @@ def test_wrong_cells(table: Cells, row: int, column: int, text: str, message: st
         DataSet.from_csv(path)
 
 
-def test_a_torn_file_is_an_error_or_gives_whole_lines(table: Cells) -> None:
+def test_a_truncated_file_is_an_error_or_gives_whole_lines(table: Cells) -> None:
     path, _ = table
     data, whole = DataSet.from_csv(path), path.read_bytes()
     read = {}
@@ -145,7 +144,7 @@ def test_a_torn_file_is_an_error_or_gives_whole_lines(table: Cells) -> None:
         path.write_bytes(whole[:cut])
         with contextlib.suppress(UserError):
             read[cut] = DataSet.from_csv(path).transitions
-    # Each line ends with a text that is whole, then \r, then \n.
+    # Each line ends with complete text, then \r, then \n.
     ends = [i for i in range(len(whole)) if whole[i : i + 2] == b"\r\n"]
     assert sorted(read) == [i + k for i in ends for k in range(3) if i + k < len(whole)]
     for cut, part in read.items():
@@ -189,7 +188,7 @@ def test_wrong_parquet_files(tmp_path: Path) -> None:
         DataSet.from_parquet(tmp_path / "none.parquet")
 
 
-def test_a_damaged_parquet_file_never_gives_other_numbers(tmp_path: Path) -> None:
+def test_a_damaged_parquet_file_never_gives_wrong_values(tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
     path, data = tmp_path / "t.parquet", full({0: 3})
     data.to_parquet(path)

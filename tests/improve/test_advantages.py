@@ -1,11 +1,12 @@
+"""Advantages against a slow double loop, and critics against PyTorch's own layers."""
+
 from __future__ import annotations
 
 import math
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from torch import Tensor, nn
 
 from samba_rl.improve.advantages import Critics, gae, to_go
@@ -17,7 +18,7 @@ def random(*shape: int, seed: int = 0) -> Tensor:
 
 
 def slow_gae(steps: list[float], values: list[float], gamma: float, lam: float) -> list[float]:
-    """The definition: the sum over l of (γλ)^l times the one-step error at t + l."""
+    """Compute advantages by their definition: the sum over l of (γλ)^l times the one-step error at t + l."""
     horizon = len(steps)
     after = [*values[1:], 0.0]
     errors = [steps[t] + gamma * after[t] - values[t] for t in range(horizon)]
@@ -68,7 +69,7 @@ def test_what_is_left_to_come_is_discounted() -> None:
 def test_lambda_one_trusts_the_traces_and_lambda_zero_the_critics(gamma: float, seed: int) -> None:
     steps, values = random(3, 6, seed=seed), random(3, 6, seed=seed + 1)
     assert torch.equal(gae(steps, torch.zeros_like(values), gamma, 1.0), to_go(steps, gamma))
-    # With λ = 1 the critic's word matters only as a baseline.
+    # With λ = 1 the critic is only a baseline.
     assert torch.allclose(gae(steps, values, gamma, 1.0), to_go(steps, gamma) - values)
     after = torch.cat([values[:, 1:], torch.zeros(3, 1)], dim=1)
     assert torch.allclose(gae(steps, values, gamma, 0.0), steps + gamma * after - values)
@@ -92,7 +93,7 @@ def test_perfect_critics_are_never_surprised() -> None:
 
 
 def plain(critics: Critics, k: int) -> nn.Sequential:
-    """Critic k as PyTorch's own layers."""
+    """Return critic k as PyTorch layers."""
     layers: list[nn.Module] = []
     for weight, bias in zip(critics.weights, critics.biases, strict=True):
         layer = nn.Linear(*weight[k].shape)
@@ -142,13 +143,13 @@ def test_a_critic_learns_nothing_from_the_others_errors() -> None:
 def test_renormalising_takes_the_units_of_the_targets_and_leaves_the_networks_alone() -> None:
     critics, inputs = critics_with_bias(3, 2, (5,)), torch.randn(3, 40, 2, generator=seeded(1))
     before = critics(inputs).detach()
-    assert torch.equal(critics.values(inputs), before)  # at first the unit is one
+    assert torch.equal(critics.values(inputs), before)  # a fresh critic's unit is one
     for i, (centre, size) in enumerate([([5.0, -1.0, 0.0], [2.0, 30.0, 0.1]), ([0.0, 9.0, 1.0], [1.0, 0.2, 7.0])]):
         noise = torch.randn(3, 40, generator=seeded(2 + i))
         targets = torch.tensor(centre)[:, None] + torch.tensor(size)[:, None] * noise
         critics.renormalise(targets)
         assert torch.equal(critics(inputs), before)
-        # What they say follows the targets: as many standard deviations from the mean as before.
+        # The values follow the targets: as many standard deviations from the mean as before.
         expected = targets.mean(1, keepdim=True) + targets.std(1, correction=0, keepdim=True) * before
         assert torch.allclose(critics.values(inputs), expected, rtol=1e-4, atol=1e-4)
         normalised = critics.normalised(targets)

@@ -1,3 +1,5 @@
+"""Policies: densities, units, bounds of the mean, noise, and orthogonal layers."""
+
 from __future__ import annotations
 
 import dataclasses
@@ -5,8 +7,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from torch import Tensor
 
 from samba_rl import UserError
@@ -25,7 +26,7 @@ LOW, HIGH = (-2.0, 0.0), (2.0, 10.0)
 
 
 def policy_of(choices: PolicySettings | None = None, *, seed: int = 0) -> GaussianPolicy:
-    """Three observations, two actions; with weights large enough for the mean to depend on what is seen."""
+    """Make a policy of three observations and two actions whose mean depends strongly on the observation."""
     centre, scale = torch.tensor([1.0, 0.0, -5.0]), torch.tensor([2.0, 1.0, 0.5])
     policy = GaussianPolicy(LOW, HIGH, centre, scale, choices or PolicySettings(hidden=(8,)), seeded(seed))
     with torch.no_grad():
@@ -122,7 +123,7 @@ def test_same_seed_same_actions_and_same_weights() -> None:
     assert torch.equal(one(seen, seeded(5)), same(seen, seeded(5)))
     assert not torch.equal(one(seen, seeded(5)), one(seen, seeded(6)))
     assert not torch.equal(one.mean_action(seen), other.mean_action(seen))
-    # The global random numbers have no part in it, neither at birth nor in acting.
+    # Global random numbers play no part, neither in making a policy nor in acting.
     before = torch.random.get_rng_state()
     for policy in (one, policy_of(seed=0)):
         torch.manual_seed(99)
@@ -195,7 +196,7 @@ def test_orthogonal_matrices(rows: int, columns: int) -> None:
 
 
 def test_orthogonal_matrices_favour_no_direction() -> None:
-    """Without the correction of the signs the diagonal of a QR factor would lean to one side."""
+    """Without the correction of signs, the diagonal of a QR factor would be biased."""
     generator = seeded(0)
     draws = torch.stack([orthogonal(3, 3, generator) for _ in range(1000)])
     assert float(draws.mean(0).abs().max()) < 0.1

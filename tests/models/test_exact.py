@@ -4,8 +4,7 @@ from typing import Any
 import gpytorch
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from torch import Tensor
 
 from samba_rl.models import exact, marginals
@@ -52,7 +51,7 @@ def gpytorch_posterior(x: Tensor, y: Tensor, h: Hyper, output: int, queries: Ten
     return answer.mean, answer.variance
 
 
-def test_mean_and_variance_equal_gpytorchs() -> None:
+def test_mean_and_variance_match_gpytorch() -> None:
     x, y = data(60)
     queries, _ = data(40, seed=1)
     ours = ExactPosterior.condition(x, y, hyper()).predict(queries)
@@ -65,7 +64,7 @@ def test_mean_and_variance_equal_gpytorchs() -> None:
 @settings(max_examples=20, deadline=None)
 @given(st.integers(2, 12), st.integers(0, 1000), st.floats(1e-3, 1.0))
 def test_zeta_loo_against_brute_force_refits(n: int, seed: int, noise: float) -> None:
-    """For every i the GP is conditioned anew without point i; no algebra is shared with the closed form."""
+    """Condition the GP anew without each point i, which shares no algebra with the closed form."""
     x, y = data(n, seed)
     queries = torch.cat([data(5, seed + 1)[0], x[:2]])
     h = hyper(noise)
@@ -86,13 +85,13 @@ def test_zeta_loo_is_never_negative_and_vanishes_far_from_the_data() -> None:
     zeta_near, zeta_far = posterior.predict(near, loo=True).zeta, posterior.predict(far, loo=True).zeta
     assert zeta_near is not None and zeta_far is not None
     assert float(zeta_near.min()) >= 0 and float(zeta_near.mean()) > 1e-3
-    # Where every covariance with the data is zero, leaving any point out changes nothing at all.
+    # Where every covariance with the data is zero, leaving any point out changes nothing.
     assert zeta_far.tolist() == [0.0] * 200
     assert torch.allclose(posterior.predict(far).variance, torch.tensor([1.3, 0.6]).double(), atol=1e-6)
 
 
 def test_points_without_covariance_add_nothing() -> None:
-    """The divergence of leaving out i is zero exactly when, given the others, the query has no covariance with it.
+    """Leaving out i changes nothing exactly when, given the others, the query has no covariance with it.
 
     So of two clusters far apart only the near one counts: the mean over both is its mean, diluted.
     """
@@ -106,7 +105,7 @@ def test_points_without_covariance_add_nothing() -> None:
     assert torch.allclose(diluted, alone * 10 / 40, rtol=1e-10, atol=0)
 
 
-def test_chunks_give_what_the_whole_gives(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_chunks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     x, y = data(30)
     queries, _ = data(101, seed=4)
     posterior = ExactPosterior.condition(x, y, hyper())
@@ -121,7 +120,7 @@ def test_chunks_give_what_the_whole_gives(monkeypatch: pytest.MonkeyPatch) -> No
 
 @pytest.mark.parametrize("noise", [0.05, 1e-6])
 def test_growing_equals_conditioning_afresh(noise: float) -> None:
-    """Block by block, also one point at a time, and with points that are there already."""
+    """Grow by blocks, by a single point, and by a point that is already there."""
     x, y = data(40)
     x[35] = x[3]
     h = hyper(noise)
@@ -138,13 +137,13 @@ def test_growing_equals_conditioning_afresh(noise: float) -> None:
     assert (fresh.zeta.dtype == torch.float64) and ((grown.inverse is None) == (noise < 1e-3))
 
 
-def test_both_ways_to_the_variance_agree() -> None:
-    """The direct product and the triangular ones, where both are precise."""
+def test_both_ways_to_compute_the_variance_agree() -> None:
+    """Compare the direct product with the triangular ones, where both are precise."""
     x, y = data(60)
     direct = ExactPosterior.condition(x, y, hyper())
     assert direct.inverse is not None
     queries, _ = data(40, seed=8)
-    a, b = direct.predict(queries, True), dataclasses.replace(direct, inverse=None).predict(queries, True)
+    a, b = (posterior.predict(queries, loo=True) for posterior in (direct, dataclasses.replace(direct, inverse=None)))
     assert a.zeta is not None and b.zeta is not None
     assert torch.allclose(a.variance, b.variance, rtol=1e-9, atol=1e-12) and torch.allclose(a.mean, b.mean)
     assert torch.allclose(a.zeta, b.zeta, rtol=1e-9, atol=1e-12)
@@ -211,7 +210,7 @@ def test_single_precision_is_close_where_the_noise_is_not_tiny() -> None:
     assert double.cast(torch.float64) is double
 
 
-def test_queries_out_of_all_range_stay_finite() -> None:
+def test_predictions_at_extreme_queries_stay_finite() -> None:
     x, y = data(20)
     queries = torch.tensor([[1e308, -1e308, 0.0], [1e6, 1.0, 1.0], [0.0, 0.0, 0.0]]).double()
     for value in ExactPosterior.condition(x, y, hyper()).predict(queries, loo=True):

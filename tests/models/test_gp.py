@@ -1,4 +1,4 @@
-"""The model of a system, from real transitions to predictions in its units."""
+"""The model, from real transitions to predictions in the units of the state."""
 
 import dataclasses
 import math
@@ -9,8 +9,8 @@ import torch
 from torch import Generator, Tensor
 
 from samba_rl import SafeCartPoleDoublePendulum, SafePendulum, Task, Transitions, UniformPolicy, UserError, rollout
-from samba_rl.models import gp
-from samba_rl.models.gp import GPDynamics, GPSettings, Normaliser
+from samba_rl.models import posterior
+from samba_rl.models.gp import GPDynamics, GPSettings
 from samba_rl.models.likelihood import FitSettings
 
 TASK = SafePendulum()
@@ -46,7 +46,7 @@ def test_it_learns_the_pendulum_from_a_hundred_steps() -> None:
     assert report.points == 100 and report.kind == "exact" and report.failed == () and len(model) == 100
 
 
-def test_the_report_speaks_of_calibration_and_conditioning() -> None:
+def test_the_report_measures_calibration_and_conditioning() -> None:
     model = GPDynamics(TASK)
     report = model.fit(real(120))
     scores = model.posterior.loo_scores()
@@ -71,7 +71,7 @@ def test_adding_equals_conditioning_afresh_with_the_same_hyper_parameters() -> N
     targets = (data.x_next - data.x - model.denormalised(torch.zeros(1, 2).double())) / model.target_scale
     afresh = type(model.posterior).condition(inputs, targets, model.posterior.hyper)  # type: ignore[arg-type]
     z = model.normalised(queries(60))
-    grown, fresh = model.posterior.predict(z, True), afresh.predict(z, True)
+    grown, fresh = model.posterior.predict(z, loo=True), afresh.predict(z, loo=True)
     assert len(model) == 90 and grown.zeta is not None and fresh.zeta is not None
     assert torch.allclose(grown.mean, fresh.mean, rtol=0, atol=1e-8)
     assert torch.allclose(grown.variance, fresh.variance, rtol=0, atol=1e-8)
@@ -84,7 +84,7 @@ def test_a_second_fit_starts_from_the_first() -> None:
     assert warm.evaluations < cold.evaluations
 
 
-def test_surprise_is_the_distance_from_what_was_predicted_in_its_standard_deviations() -> None:
+def test_surprise_is_the_rms_z_score_of_unseen_transitions() -> None:
     model = GPDynamics(TASK, GPSettings(fit=QUICK))
     with pytest.raises(UserError, match="has no data yet"):
         model.surprise(real(5))
@@ -98,7 +98,7 @@ def test_surprise_is_the_distance_from_what_was_predicted_in_its_standard_deviat
         for d in range(2)
     ]
     assert model.surprise(fresh) == pytest.approx(math.sqrt(sum(scores) / 8))
-    assert len(model) == 60  # it has learned nothing by it
+    assert len(model) == 60  # measuring is not learning
 
 
 def test_surprise_by_hand() -> None:
@@ -115,12 +115,12 @@ def test_surprise_by_hand() -> None:
     assert off_by([[0.0, 0.0]]) == pytest.approx(0, abs=1e-6)
     assert off_by([[1.0, -1.0]]) == pytest.approx(1, rel=1e-6)
     assert off_by([[-3.0, 3.0]]) == pytest.approx(3, rel=1e-6)
-    # Every row and every dimension counts the same.
+    # All rows and dimensions count equally.
     assert off_by([[4.0, 0.0]]) == pytest.approx(math.sqrt(8), rel=1e-6)
     assert off_by([[0.0, 0.0], [0.0, 4.0], [0.0, 0.0], [0.0, 0.0]]) == pytest.approx(math.sqrt(2), rel=1e-6)
 
 
-def test_surprise_tells_a_system_that_has_changed() -> None:
+def test_surprise_detects_a_system_that_has_changed() -> None:
     model = GPDynamics(TASK)
     model.fit(real(100))
     heavier = dataclasses.replace(real(40, seed=5), u=-real(40, seed=5).u)
@@ -128,7 +128,7 @@ def test_surprise_tells_a_system_that_has_changed() -> None:
 
 
 @pytest.mark.parametrize("case", ["one", "duplicates", "still"])
-def test_it_never_fails_on_poor_data(case: str) -> None:
+def test_degenerate_data_can_be_fitted(case: str) -> None:
     data = real(30)
     if case == "one":
         data = take(data, slice(0, 1))
@@ -144,7 +144,7 @@ def test_it_never_fails_on_poor_data(case: str) -> None:
         assert value is not None and bool(torch.isfinite(value).all())
 
 
-def test_numbers_that_are_not_finite_are_refused() -> None:
+def test_values_that_are_not_finite_are_rejected() -> None:
     data = real(10)
     data.x_next[4, 1] = math.nan
     model = GPDynamics(TASK)
@@ -162,7 +162,7 @@ def test_numbers_that_are_not_finite_are_refused() -> None:
         GPDynamics(TASK).add(real(2))
 
 
-def test_many_points_bring_in_the_inducing_point_model() -> None:
+def test_many_points_switch_to_the_inducing_point_model() -> None:
     settings = GPSettings(fit=QUICK, sparse_above=150, inducing=60)
     model = GPDynamics(TASK, settings)
     exact = GPDynamics(TASK, GPSettings(fit=QUICK))
@@ -171,7 +171,7 @@ def test_many_points_bring_in_the_inducing_point_model() -> None:
     exact.fit(real(140))
     exact.add(take(real(200), slice(140, 200)))
     assert type(model.posterior).__name__ == "SparsePosterior" and len(model) == 200
-    a, b = model.predict(queries(50), True), exact.predict(queries(50), True)
+    a, b = model.predict(queries(50), loo=True), exact.predict(queries(50), loo=True)
     deviation = (b.variance + exact.noise).sqrt()
     assert float(((a.mean - b.mean) / deviation).abs().median()) < 0.5
     report = model.fit(real(400))
@@ -183,21 +183,21 @@ def test_correlated_outputs() -> None:
     assert model.fit(real(60)).kind == "correlated"
     model.add(real(10, seed=3))
     fresh = real(60, seed=5)
-    prediction = model.predict(TASK.model_inputs(fresh.x, fresh.u), True)
+    prediction = model.predict(TASK.model_inputs(fresh.x, fresh.u), loo=True)
     change = fresh.x_next - fresh.x
     assert float((1 - (prediction.mean - change).square().mean(0) / change.var(0)).min()) > 0.9
     assert prediction.zeta is not None and float(prediction.zeta.min()) >= 0
 
 
 def test_correlated_outputs_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gp, "CORRELATED_LIMIT", 100)
+    monkeypatch.setattr(posterior, "CORRELATED_LIMIT", 100)
     model = GPDynamics(TASK, GPSettings(outputs="correlated", fit=FitSettings(iterations=2, points=20)))
     model.fit(real(45))
     before = model.predict(queries(5)).mean
     for attempt in (lambda: model.fit(real(60)), lambda: model.add(real(15, seed=3))):
         with pytest.raises(UserError, match=r"at most 50 points of 2 outputs, not 60; use outputs='independent'"):
             attempt()
-        # What failed has changed nothing.
+        # A failure changes nothing.
         assert len(model) == 45 and torch.equal(before, model.predict(queries(5)).mean)
 
 
@@ -213,15 +213,34 @@ def test_fifty_thousand_transitions() -> None:
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < 4 * 2**20  # kibibytes: below 4 GiB
 
 
+@pytest.mark.parametrize(
+    "settings",
+    [
+        GPSettings(fit=QUICK),
+        GPSettings(fit=QUICK, precision="float32"),
+        GPSettings(fit=QUICK, sparse_above=20, inducing=10),
+        GPSettings(fit=FitSettings(iterations=5), outputs="correlated"),
+    ],
+    ids=["exact", "float32", "sparse", "correlated"],
+)
+def test_a_saved_model_is_restored_to_the_bit(settings: GPSettings) -> None:
+    data, model, restored = real(60), GPDynamics(TASK, settings), GPDynamics(TASK, settings)
+    assert model.state_dict() == {} and restored.load_state_dict({}, data)
+    report = model.fit(take(data, slice(0, 40)))
+    state = model.state_dict()
+    # Transitions that were measured after the fit do not belong to it.
+    assert restored.load_state_dict(state, data) and len(restored) == 40
+    assert restored.report is not None and restored.report.describe() == report.describe()
+    for a, b in zip(restored.predict(queries(20), loo=True), model.predict(queries(20), loo=True), strict=True):
+        assert a is not None and b is not None and torch.equal(a, b)
+    assert not restored.load_state_dict(state | {"fingerprint": "0" * 64}, data)
+    with pytest.raises(UserError, match="was fitted to 40 transitions, but there are 39; give at least those"):
+        restored.load_state_dict(state, take(data, slice(0, 39)))
+
+
 def test_six_outputs() -> None:
     task = SafeCartPoleDoublePendulum()
     model = GPDynamics(task, GPSettings(fit=QUICK))
     model.fit(real(80, task=task))
     fresh = real(20, seed=4, task=task)
     assert model.predict(task.model_inputs(fresh.x, fresh.u)).mean.shape == (20, 6)
-
-
-def test_normaliser() -> None:
-    values = torch.tensor([[1.0, 5.0], [3.0, 5.0]]).double()
-    normaliser = Normaliser.of(values)
-    assert normaliser(values).tolist() == [[-1, 0], [1, 0]]

@@ -5,28 +5,24 @@ import gpytorch
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from scipy.optimize import check_grad
 from torch import Tensor
 
-from samba_rl import UserError
 from samba_rl.models import likelihood
+from samba_rl.models.kernel import factorise, kernel, scaled
 from samba_rl.models.likelihood import (
     FitSettings,
     Hyper,
     _Objective,
     default_hyper,
-    factorise,
     fit_hyper,
-    kernel,
     negative_log_likelihood,
-    scaled,
 )
 
 
 def smooth_data(n: int, seed: int = 0, noise: float = 0.1) -> tuple[Tensor, Tensor]:
-    """Inputs [n, 3] and targets [n, 2] of smooth functions; the third input is idle."""
+    """Make inputs [n, 3] and targets [n, 2] of smooth functions; the third input is irrelevant."""
     generator = torch.Generator().manual_seed(seed)
     x = torch.randn(n, 3, generator=generator, dtype=torch.float64)
     y = torch.stack([x[:, 0].sin() + 0.5 * x[:, 1], (x[:, 0] * x[:, 1]).cos()], dim=1)
@@ -41,7 +37,7 @@ def theta(*values: float) -> Tensor:
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.floats(0.2, 5), min_size=5, max_size=5))
 def test_likelihood_against_the_density(values: list[float]) -> None:
-    """-log N(y; 0, K + σ²I) by PyTorch's own multivariate normal, with the kernel written out."""
+    """Compare with -log N(y; 0, K + σ²I) of PyTorch's multivariate normal, with the kernel written out."""
     x, y = smooth_data(12)
     at = theta(*values)
     value, _ = negative_log_likelihood(x, y[:, 0].contiguous(), at)
@@ -63,15 +59,8 @@ def test_gradient_against_finite_differences(lengths: list[float], signal: float
     assert error < 1e-4 * (1 + float(np.abs(objective(at)[1]).max()))
 
 
-def test_kernel_by_hand_and_far_away() -> None:
-    a, b = torch.tensor([[[0.0, 0.0]]]), torch.tensor([[[1.0, 2.0], [1e9, -1e300]]]).double()
-    signal = torch.tensor([4.0]).double()
-    value = kernel(scaled(a[0].double(), torch.ones(1, 2).double()), scaled(b[0], torch.ones(1, 2).double()), signal)
-    assert value[0, 0].tolist() == pytest.approx([4 * math.exp(-2.5), 0.0])
-
-
-def test_fit_finds_what_the_data_were_made_of() -> None:
-    """Targets drawn from a GP: the fit comes near its hyper-parameters, and no likelihood is worse than the truth's."""
+def test_fit_recovers_the_hyper_parameters_of_the_data() -> None:
+    """Fit targets drawn from a GP: the fit comes near its hyper-parameters, and is at least as likely as they are."""
     generator = torch.Generator().manual_seed(1)
     x = 3 * torch.rand(250, 2, generator=generator, dtype=torch.float64)
     truth = Hyper(torch.tensor([[0.5, 2.0]]).double(), torch.tensor([1.0]).double(), torch.tensor([0.01]).double())
@@ -86,7 +75,7 @@ def test_fit_finds_what_the_data_were_made_of() -> None:
     assert result.likelihood[0] >= -at_truth / 250 - 1e-3
 
 
-def test_a_warm_start_is_quicker_and_no_worse() -> None:
+def test_a_warm_start_is_faster_and_no_worse() -> None:
     x, y = smooth_data(150)
     cold = fit_hyper(x, y, default_hyper(3, 2), FitSettings())
     warm = fit_hyper(x, y, cold.hyper, FitSettings())
@@ -96,14 +85,14 @@ def test_a_warm_start_is_quicker_and_no_worse() -> None:
 
 def test_hyper_parameters_stay_in_their_bounds() -> None:
     x, y = smooth_data(60, noise=0.0)
-    y[:, 1] = 0.0  # constant: nothing to explain
+    y[:, 1] = 0.0  # constant
     bounds = FitSettings(lengthscale_bounds=(0.5, 3.0), noise_bounds=(1e-3, 1.0))
     hyper = fit_hyper(x, y, default_hyper(3, 2), bounds).hyper
     assert 0.5 <= float(hyper.lengthscales.min()) <= float(hyper.lengthscales.max()) <= 3.0 + 1e-9
     assert float(hyper.noise.min()) >= 1e-3 - 1e-12
 
 
-def test_at_most_so_many_points_are_fitted() -> None:
+def test_the_number_of_fitted_points_is_limited() -> None:
     x, y = smooth_data(200)
     few = fit_hyper(x, y, default_hyper(3, 2), FitSettings(points=50))
     chosen = torch.linspace(0, 199, 50).round().long()
@@ -111,7 +100,7 @@ def test_at_most_so_many_points_are_fitted() -> None:
     assert torch.equal(few.hyper.lengthscales, same.hyper.lengthscales)
 
 
-def test_a_fit_that_fails_keeps_the_start_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fit_that_fails_keeps_its_start_and_reports_why(monkeypatch: pytest.MonkeyPatch) -> None:
     x, y = smooth_data(30)
     good = fit_hyper(x, y, default_hyper(3, 2), FitSettings()).hyper
     real = likelihood.negative_log_likelihood
@@ -128,18 +117,7 @@ def test_a_fit_that_fails_keeps_the_start_and_says_so(monkeypatch: pytest.Monkey
     assert torch.allclose(result.hyper.noise[1], good.noise[1])
 
 
-def test_jitter_is_escalated_until_the_factor_exists() -> None:
-    ones = torch.ones(1, dtype=torch.float64)
-    singular = torch.ones(1, 5, 5, dtype=torch.float64)
-    factor, jitter = factorise(singular, 0 * ones, ones)
-    assert jitter > 0 and bool(torch.isfinite(factor).all())
-    _, none = factorise(singular, 0.1 * ones, ones)
-    assert none == 0
-    with pytest.raises(UserError, match="has no Cholesky factor even with jitter"):
-        factorise(singular * math.nan, ones, ones)
-
-
-def test_likelihood_equals_gpytorchs() -> None:
+def test_likelihood_matches_gpytorch() -> None:
     x, y = smooth_data(40)
 
     class Model(gpytorch.models.ExactGP):  # type: ignore[misc]

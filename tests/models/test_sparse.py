@@ -10,8 +10,7 @@ import textwrap
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from numpy.typing import NDArray
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -19,8 +18,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from samba_rl.errors import UserError
 from samba_rl.models import marginals
 from samba_rl.models.exact import ExactPosterior
-from samba_rl.models.likelihood import Hyper, scaled
-from samba_rl.models.sparse import SparsePosterior, accuracy, choose
+from samba_rl.models.likelihood import Hyper
+from samba_rl.models.sparse import SparsePosterior, accuracy
 
 Array = NDArray[np.float64]
 HYPER = Hyper(
@@ -42,7 +41,7 @@ def queries(count: int = 40) -> Tensor:
 
 
 def dense(posterior: SparsePosterior, inputs: Tensor, targets: Tensor, at: Tensor) -> tuple[Array, Array]:
-    """Mean and variance [B, D] by the textbook formulas, unwhitened, with the inducing inputs of `posterior`."""
+    """Compute mean and variance [B, D] by the textbook formulas, with the inducing inputs of `posterior`."""
     hyper, means, variances = posterior.statistics.hyper, [], []
     for d, count in enumerate(posterior.inducing):
         lengths, signal, noise = hyper.lengthscales[d].numpy(), float(hyper.signal[d]), float(hyper.noise[d])
@@ -66,7 +65,7 @@ def close(value: Tensor | None, expected: Tensor | Array | None, tolerance: floa
 
 
 @pytest.mark.parametrize("inducing", [60, 500])
-def test_all_points_inducing_is_the_exact_posterior(inducing: int) -> None:
+def test_with_all_points_inducing_it_is_the_exact_posterior(inducing: int) -> None:
     inputs, targets = data(60)
     posterior = SparsePosterior.condition(inputs, targets, HYPER, inducing)
     exact = ExactPosterior.condition(inputs, targets, HYPER)
@@ -79,7 +78,7 @@ def test_all_points_inducing_is_the_exact_posterior(inducing: int) -> None:
 
 
 @pytest.mark.parametrize("inducing", [1, 4, 12])
-def test_mean_and_variance_are_the_dense_formulas(inducing: int) -> None:
+def test_mean_and_variance_match_the_dense_formulas(inducing: int) -> None:
     inputs, targets = data(150)
     posterior = SparsePosterior.condition(inputs, targets, HYPER, inducing)
     assert posterior.inducing == (inducing, inducing)
@@ -90,7 +89,7 @@ def test_mean_and_variance_are_the_dense_formulas(inducing: int) -> None:
 
 
 def brute_zeta(posterior: SparsePosterior, left: list[int], at: Tensor) -> Array:
-    """ζ_LOO [B] by refits without each point of `left`."""
+    """Compute ζ_LOO [B] by refits without each point of `left`."""
     inputs, targets = posterior.inputs, posterior.targets
     mean, variance = dense(posterior, inputs, targets, at)
     total = np.zeros(len(at))
@@ -102,7 +101,7 @@ def brute_zeta(posterior: SparsePosterior, left: list[int], at: Tensor) -> Array
     return total / len(left)
 
 
-def test_zeta_is_that_of_brute_force_refits() -> None:
+def test_zeta_matches_brute_force_refits() -> None:
     inputs, targets = data(45)
     posterior = SparsePosterior.condition(inputs, targets, HYPER, 10)
     expected = brute_zeta(posterior, list(range(45)), queries(15))
@@ -111,7 +110,7 @@ def test_zeta_is_that_of_brute_force_refits() -> None:
 
 
 def test_without_each_point_alone() -> None:
-    """A mean over all points could hide mistakes that cancel: growth and shift of each refit, one by one."""
+    """Compare growth and shift of each refit one by one: a mean over all points could hide mistakes that cancel."""
     inputs, targets = data(25)
     posterior = SparsePosterior.condition(inputs, targets, HYPER, 8)
     at = queries(6)
@@ -130,14 +129,14 @@ def test_without_each_point_alone() -> None:
         close((g[..., i].square() * (HYPER.noise / (1 - h))[:, None]).T, wider - variance, 1e-9)
 
 
-def test_zeta_of_many_points_leaves_out_evenly_spread_ones() -> None:
+def test_zeta_of_many_points_leaves_out_evenly_spread_points() -> None:
     inputs, targets = data(60)
     posterior = SparsePosterior.condition(inputs, targets, HYPER, 10, leave_out=5)
     expected = brute_zeta(posterior, [0, 15, 30, 44, 59], queries(10))
     close(posterior.predict(queries(10), loo=True).zeta, expected, 1e-8)
 
 
-def test_extending_is_conditioning_on_all() -> None:
+def test_extending_equals_conditioning_on_all_points() -> None:
     inputs, targets = data(120)
     posterior = SparsePosterior.condition(inputs[:70], targets[:70], HYPER, 10)
     longer = posterior.extend(inputs[70:100], targets[70:100]).extend(inputs[100:], targets[100:])
@@ -161,24 +160,7 @@ def test_extending_does_not_touch_the_old_points() -> None:
     close(found.variance, expected.variance, 1e-12)
 
 
-def test_inducing_inputs_are_greedy_in_the_conditional_variance() -> None:
-    inputs, _ = data(40)
-    z = scaled(inputs, HYPER.lengthscales)
-    picks, used = choose(z, HYPER, 12)
-    assert bool(used.bool().all())
-    for d in range(2):
-        x, signal = z[d].numpy(), float(HYPER.signal[d])
-        gram = signal * np.exp(-0.5 * ((x[:, None] - x[None]) ** 2).sum(-1))
-        chosen = picks[d].tolist()
-        for step in range(1, 12):
-            have = chosen[:step]
-            left = gram.diagonal() - (gram[have] * np.linalg.solve(gram[np.ix_(have, have)], gram[have])).sum(0)
-            assert left[chosen[step]] == pytest.approx(left.max(), abs=1e-10)
-    assert picks[0].tolist() != picks[1].tolist()
-    assert torch.equal(picks, choose(z, HYPER, 12)[0])
-
-
-def test_an_output_that_needs_fewer_takes_fewer_and_stays_right() -> None:
+def test_an_output_that_needs_fewer_inducing_inputs_takes_fewer() -> None:
     hyper = Hyper(torch.tensor([[0.5, 0.5], [40.0, 60.0]], dtype=torch.float64), HYPER.signal, HYPER.noise)
     inputs, targets = data(80)
     posterior = SparsePosterior.condition(inputs, targets, hyper, 80)
@@ -189,7 +171,7 @@ def test_an_output_that_needs_fewer_takes_fewer_and_stays_right() -> None:
     close(found.mean, exact.mean, 1e-4)
     close(found.variance, exact.variance, 1e-5)
     close(found.zeta, exact.zeta, 1e-4)
-    # The fillers must be as good as absent: the output alone, without any, says the same.
+    # Padding must have no effect: the output alone, without any, predicts the same.
     alone = SparsePosterior.condition(
         inputs, targets[:, 1:], Hyper(hyper.lengthscales[1:], hyper.signal[1:], hyper.noise[1:]), 80
     )
@@ -212,7 +194,7 @@ def test_accuracy_improves_with_inducing_inputs() -> None:
     assert fine.mean_largest < 0.05 and fine.ratio_smallest > 0.99 and fine.ratio_largest < 1.5
 
 
-def test_accuracy_is_in_deviations_with_noise() -> None:
+def test_accuracy_is_in_standard_deviations_with_noise() -> None:
     inputs, targets = data(30)
     posterior = SparsePosterior.condition(inputs, targets, HYPER, 5)
     exact = ExactPosterior.condition(inputs, targets, HYPER)
@@ -225,14 +207,14 @@ def test_accuracy_is_in_deviations_with_noise() -> None:
     assert np.sort(ratio.ravel())[39] <= found.ratio_median <= np.sort(ratio.ravel())[40]
 
 
-def test_far_from_the_data_is_the_prior() -> None:
+def test_far_from_the_data_it_is_the_prior() -> None:
     inputs, targets = data(100)
     found = SparsePosterior.condition(inputs, targets, HYPER, 20).predict(100.0 + queries(5), loo=True)
     assert found.zeta is not None and float(found.zeta.max()) < 1e-12 and float(found.mean.abs().max()) < 1e-12
     close(found.variance, HYPER.signal.expand(5, 2), 1e-12)
 
 
-def test_zeta_is_not_negative_where_rounding_is_all_there_is() -> None:
+def test_zeta_is_never_negative_through_rounding() -> None:
     inputs, targets = data(100)
     posterior = SparsePosterior.condition(inputs, 0 * targets, HYPER, 20).cast(torch.float32)
     zeta = posterior.predict(torch.linspace(0, 8, 200)[:, None].expand(-1, 2), loo=True).zeta
@@ -241,7 +223,7 @@ def test_zeta_is_not_negative_where_rounding_is_all_there_is() -> None:
 
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 10_000), st.integers(1, 30), st.integers(1, 12), st.sampled_from([1e-6, 1e-3, 1.0]))
-def test_predictions_are_sane(seed: int, n: int, inducing: int, noise: float) -> None:
+def test_predictions_are_finite_and_below_the_prior(seed: int, n: int, inducing: int, noise: float) -> None:
     inputs, targets = data(n, seed)
     hyper = Hyper(HYPER.lengthscales, HYPER.signal, torch.full((2,), noise, dtype=torch.float64))
     posterior = SparsePosterior.condition(inputs, targets, hyper, inducing, leave_out=20)
@@ -254,7 +236,7 @@ def test_predictions_are_sane(seed: int, n: int, inducing: int, noise: float) ->
 
 
 @pytest.mark.parametrize("kind", ["duplicates", "constant", "one", "few"])
-def test_awkward_data_are_the_exact_posterior(kind: str) -> None:
+def test_awkward_data_give_the_exact_posterior(kind: str) -> None:
     inputs, targets = data(24)
     if kind == "duplicates":
         inputs = torch.cat([inputs[:12], inputs[:12] + 1e-12])
@@ -282,7 +264,7 @@ def test_float32_is_close() -> None:
     assert found.mean.dtype == found.variance.dtype == torch.float32
     assert found.zeta is not None and found.zeta.dtype == torch.float32
     close(found.mean.double(), truth.mean, 1e-3)
-    # The variances are down to 1e-4 of the prior here: without the root most of the digits would be lost.
+    # The variances are as low as 1e-4 of the prior: without the root most of their digits would be lost.
     torch.testing.assert_close(found.variance.double(), truth.variance, rtol=0.05, atol=1e-6)
     torch.testing.assert_close(found.zeta.double(), truth.zeta, rtol=0.05, atol=1e-6)
     assert float(truth.variance.min()) < 1e-3
@@ -312,12 +294,12 @@ def test_chunks_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("loo", [False, True])
-def test_predicting_asks_no_number_of_the_device(loo: bool) -> None:
+def test_predicting_never_waits_for_the_device(loo: bool) -> None:
     inputs, targets = data(50)
     posterior, at = SparsePosterior.condition(inputs, targets, HYPER, 10), queries()
-    # Fake tensors have shapes but no numbers: an .item() or a bool() raises.
+    # Fake tensors have shapes but no values: an .item() or a bool() raises.
     with FakeTensorMode(allow_non_fake_inputs=True):
-        found = posterior.predict(at, loo)
+        found = posterior.predict(at, loo=loo)
     assert found.mean.shape == found.variance.shape == (40, 2)
     assert (found.zeta is None) is not loo
 
@@ -329,11 +311,11 @@ def test_unexplained_grows_with_points_elsewhere() -> None:
     assert posterior.extend(inputs + 20, targets).unexplained == pytest.approx((0.5, 0.5), abs=0.02)
 
 
-def test_mistakes_are_told() -> None:
+def test_bad_data_and_settings_are_rejected() -> None:
     inputs, targets = data(10)
-    with pytest.raises(UserError, match="inducing=0"):
+    with pytest.raises(UserError, match="inducing=0 and leave_out=2000; both must be at least 1"):
         SparsePosterior.condition(inputs, targets, HYPER, 0)
-    with pytest.raises(UserError, match="10 inputs and 9 targets"):
+    with pytest.raises(UserError, match="10 inputs and 9 targets; give one target for each input"):
         SparsePosterior.condition(inputs, targets[:9], HYPER)
     with pytest.raises(UserError, match="0 inputs"):
         SparsePosterior.condition(inputs[:0], targets[:0], HYPER)
@@ -375,7 +357,7 @@ def test_fifty_thousand_points_fit_in_memory() -> None:
 
 @pytest.mark.parametrize("inducing", [3, 8, 25])
 def test_leave_one_out_scores_against_refits(inducing: int) -> None:
-    """Few inducing inputs leave much of the prior open, and the scores count that as predictions do."""
+    """Few inducing inputs miss much of the prior variance, which the scores include as predictions do."""
     inputs, targets = data(25)
     posterior = SparsePosterior.condition(inputs, targets, HYPER, inducing)
     for i in range(25):

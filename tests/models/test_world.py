@@ -1,6 +1,5 @@
 """Imagined episodes."""
 
-from functools import partial
 from typing import Literal
 
 import pytest
@@ -9,10 +8,9 @@ from torch import Generator, Tensor
 
 from samba_rl import UniformPolicy, UserError, rollout
 from samba_rl.models.gp import GPDynamics, GPSettings
-from samba_rl.models.likelihood import FitSettings
-from samba_rl.models.world import Functions, ModelWorld
-from samba_rl.models.zeta import entropy
-from tests.models.test_gp import QUICK, TASK, queries, real
+from samba_rl.models.world import ModelWorld
+from samba_rl.models.zeta import Entropy, LeaveOneOut
+from tests.models.test_gp import QUICK, TASK, real
 
 RANDOM = UniformPolicy((-2.0,), (2.0,))
 
@@ -44,7 +42,7 @@ def test_imagined_episodes_resemble_real_ones(model: GPDynamics, draw: str) -> N
     assert torch.allclose(imagined.safety[on, 3], TASK.safety(imagined.x[on, 4]))
 
 
-def test_marginals_are_sampled_with_the_models_moments(model: GPDynamics) -> None:
+def test_marginals_have_the_models_moments(model: GPDynamics) -> None:
     x = TASK.start(1, seeded(5)).expand(20_000, 2)
     u = torch.full((20_000, 1), 0.7, dtype=torch.float64)
     world = ModelWorld(model)
@@ -59,24 +57,7 @@ def test_marginals_are_sampled_with_the_models_moments(model: GPDynamics) -> Non
     assert torch.allclose((silent.step(x, u).x - x).std(0), expected.variance[0].sqrt(), rtol=0.03)
 
 
-@pytest.mark.parametrize("noise", [(1e-6, 1.0), (0.3, 1.0)])
-def test_functions_have_the_posteriors_moments(noise: tuple[float, float]) -> None:
-    """Many functions at one place, near and away from the data: mean and variance are the posterior's."""
-    model = GPDynamics(TASK, GPSettings(fit=FitSettings(noise_bounds=noise)))
-    model.fit(real(25))
-    n = 4000
-    functions = Functions.draw(model, n, 2048, seeded(2))
-    data = real(25)
-    at_data = TASK.model_inputs(data.x, data.u)[10:11]
-    for query in (at_data, queries(3)[:1], queries(3)[2:] + 3.0):
-        values = functions(query.expand(n, -1))
-        expected = model.predict(query)
-        deviation = expected.variance[0].sqrt()
-        assert ((values.mean(0) - expected.mean[0]) / deviation).abs().max() < 0.1
-        assert torch.allclose(values.std(0), deviation, rtol=0.1)
-
-
-def test_an_episode_sees_one_consistent_system(model: GPDynamics) -> None:
+def test_an_episode_follows_one_function(model: GPDynamics) -> None:
     x = TASK.start(5, seeded(1))
     u = torch.ones(5, 1, dtype=torch.float64)
     world = ModelWorld(model, draw="functions", noise=False)
@@ -87,19 +68,19 @@ def test_an_episode_sees_one_consistent_system(model: GPDynamics) -> None:
     assert not torch.equal(first, world.step(x, u).x)
 
 
-def test_zeta_comes_along(model: GPDynamics) -> None:
-    traces = rollout(ModelWorld(model, zeta="loo"), RANDOM, 20, 5, generator=seeded())
+def test_zeta_is_measured_at_every_step(model: GPDynamics) -> None:
+    traces = rollout(ModelWorld(model, zeta=LeaveOneOut()), RANDOM, 20, 5, generator=seeded())
     assert traces.zeta is not None and traces.zeta.shape == (20, 5)
     expected = model.predict(TASK.model_inputs(traces.x[:, 2], traces.u[:, 2]), loo=True).zeta
     assert expected is not None and torch.allclose(traces.zeta[:, 2], expected * traces.active[:, 2])
-    other = rollout(ModelWorld(model, zeta=partial(entropy, model)), RANDOM, 20, 5, generator=seeded())
-    assert other.zeta is not None
-    assert torch.allclose(other.zeta[:, 1], entropy(model, TASK.model_inputs(other.x[:, 1], other.u[:, 1])))
+    other = rollout(ModelWorld(model, zeta=Entropy()), RANDOM, 20, 5, generator=seeded())
+    _, entropy = Entropy().predict(model, TASK.model_inputs(other.x[:, 1], other.u[:, 1]))
+    assert other.zeta is not None and torch.allclose(other.zeta[:, 1], entropy)
 
 
 @pytest.mark.parametrize("draw", ["marginals", "functions"])
-def test_far_out_all_stays_finite(model: GPDynamics, draw: str) -> None:
-    world = ModelWorld(model, draw=draw, zeta="loo")  # type: ignore[arg-type]
+def test_extreme_states_stay_finite(model: GPDynamics, draw: str) -> None:
+    world = ModelWorld(model, draw=draw, zeta=LeaveOneOut())  # type: ignore[arg-type]
     x = torch.tensor([[1e9, 8.0], [-1e12, -8.0], [0.0, 0.0]], dtype=torch.float64)
     world.reset(3, seeded(), x=x)
     for _ in range(50):
@@ -115,24 +96,24 @@ def test_seeds_repeat(model: GPDynamics) -> None:
 
 
 @pytest.mark.parametrize("draw", ["marginals", "functions"])
-def test_episodes_begin_in_the_given_states_and_nowhere_else(
+def test_episodes_start_only_in_the_given_states(
     model: GPDynamics, draw: Literal["marginals", "functions"], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(type(TASK), "start", lambda *_, **__: pytest.fail("the task's own start is not wanted"))
+    monkeypatch.setattr(type(TASK), "start", lambda *_, **__: pytest.fail("the task's own start must not be used"))
     starts = torch.tensor([[0.1, 0.0], [-2.0, 1.0], [3.0, -4.0]], dtype=torch.float64)
     world = ModelWorld(model, draw=draw, starts=starts)
     x = world.reset(300, seeded())
     which = (x[:, None] == starts).all(-1)
     assert x.shape == (300, 2) and which.sum(1).tolist() == [1] * 300
-    assert int(which.sum(0).min()) > 60  # each of them as often as the others, more or less
+    assert int(which.sum(0).min()) > 60  # roughly as often as the others
     assert torch.equal(rollout(world, RANDOM, 300, 2, generator=seeded()).x[:, 0], x)
     assert not torch.equal(world.reset(300, seeded(1)), x)
-    # One is enough; and a state that is asked for goes before.
+    # One state is enough, and an explicit start takes precedence.
     assert torch.equal(ModelWorld(model, starts=starts[:1]).reset(4, seeded()), starts[:1].expand(4, 2))
     assert torch.equal(world.reset(3, seeded(), x=starts + 1), starts + 1)
 
 
-def test_given_start_states_come_in_the_models_precision() -> None:
+def test_start_states_are_in_the_models_precision() -> None:
     rough = GPDynamics(TASK, GPSettings(fit=QUICK, precision="float32"))
     rough.fit(real(30))
     starts = torch.tensor([[0.1, 0.2]], dtype=torch.float64)
@@ -140,11 +121,11 @@ def test_given_start_states_come_in_the_models_precision() -> None:
     assert x.dtype == torch.float32 and torch.equal(x, starts.float().expand(2, 2))
 
 
-def test_what_cannot_be_done_is_said(model: GPDynamics) -> None:
+def test_unsupported_requests_are_rejected(model: GPDynamics) -> None:
     world = ModelWorld(model)
-    with pytest.raises(UserError, match="start all at once"):
+    with pytest.raises(UserError, match="all start together"):
         world.reset(2, seeded(), slots=torch.tensor([0, 1]))
-    with pytest.raises(UserError, match="an imagined episode is not drawn"):
+    with pytest.raises(UserError, match="an imagined episode cannot be rendered"):
         world.render(torch.zeros(2), None, 0, 64)
     sparse = GPDynamics(TASK, GPSettings(fit=QUICK, sparse_above=20, inducing=10))
     sparse.fit(real(40))

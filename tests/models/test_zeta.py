@@ -7,7 +7,7 @@ from samba_rl import UserError
 from samba_rl.models.exact import ExactPosterior
 from samba_rl.models.gp import GPDynamics, GPSettings
 from samba_rl.models.likelihood import FitSettings
-from samba_rl.models.zeta import entropy, symmetric_kl, zeta_bootstrap, zeta_loo
+from samba_rl.models.zeta import ZETAS, Bootstrap, Entropy, LeaveOneOut, Zeta, symmetric_kl
 from tests.models.test_gp import QUICK, TASK, queries, real
 
 
@@ -22,12 +22,32 @@ def far() -> torch.Tensor:
     return queries(30) + 1e4
 
 
-def test_loo_is_the_models(model: GPDynamics) -> None:
-    assert torch.equal(zeta_loo(model, queries(20)), model.predict(queries(20), loo=True).zeta)  # type: ignore[arg-type]
+def measured(zeta: Zeta, model: GPDynamics, at: torch.Tensor) -> torch.Tensor:
+    return zeta.predict(model, at)[1]
+
+
+def test_loo_is_that_of_the_posterior(model: GPDynamics) -> None:
+    expected = model.predict(queries(20), loo=True).zeta
+    assert expected is not None and torch.equal(measured(LeaveOneOut(), model, queries(20)), expected)
+
+
+@pytest.mark.parametrize("name", ZETAS)
+def test_the_prediction_comes_along(name: str, model: GPDynamics) -> None:
+    prediction, zeta = ZETAS[name].predict(model, queries(20))
+    expected = model.predict(queries(20))
+    assert torch.equal(prediction.mean, expected.mean) and torch.equal(prediction.variance, expected.variance)
+    assert zeta.shape == (20,)
+
+
+def test_equal_values_are_equal() -> None:
+    assert list(ZETAS.values()) == [LeaveOneOut(), Bootstrap(partitions=5, seed=0), Entropy()]
+    assert Bootstrap(seed=1) != Bootstrap() and len({*ZETAS.values(), Bootstrap()}) == 3
+    with pytest.raises(UserError, match="partitions = 0; it must be at least 1"):
+        Bootstrap(partitions=0)
 
 
 def test_bootstrap_against_two_explicit_gps(model: GPDynamics) -> None:
-    """Each halving conditioned here by hand; the divergence by PyTorch's own; the mean over the halvings."""
+    """Condition both halves of each split by hand, and take the divergence from PyTorch."""
     generator = torch.Generator().manual_seed(3)
     z, posterior = model.normalised(queries(15)), model.posterior
     each = []
@@ -39,25 +59,25 @@ def test_bootstrap_against_two_explicit_gps(model: GPDynamics) -> None:
         ]
         a, b = (torch.distributions.Normal(answer.mean, answer.variance.sqrt()) for answer in answers)
         each.append(0.5 * (torch.distributions.kl_divergence(a, b) + torch.distributions.kl_divergence(b, a)).sum(-1))
-    three = zeta_bootstrap(model, queries(15), partitions=3, seed=3)
+    three = measured(Bootstrap(partitions=3, seed=3), model, queries(15))
     assert torch.allclose(three, torch.stack(each).mean(0), rtol=1e-8)
-    assert torch.allclose(zeta_bootstrap(model, queries(15), partitions=1, seed=3), each[0], rtol=1e-8)
-    assert torch.equal(three, zeta_bootstrap(model, queries(15), partitions=3, seed=3))
+    assert torch.allclose(measured(Bootstrap(partitions=1, seed=3), model, queries(15)), each[0], rtol=1e-8)
+    assert torch.equal(three, measured(Bootstrap(partitions=3, seed=3), model, queries(15)))
 
 
 def test_loo_and_bootstrap_vanish_far_from_the_data_and_entropy_does_not(model: GPDynamics) -> None:
     near = queries(30)
-    for zeta in (zeta_loo, zeta_bootstrap):
-        assert float(zeta(model, near).min()) >= 0 and float(zeta(model, near).mean()) > 1e-4
-        assert zeta(model, far()).tolist() == pytest.approx([0.0] * 30, abs=1e-12)
-    assert float(entropy(model, far()).min()) > float(entropy(model, near).max())
+    for zeta in (LeaveOneOut(), Bootstrap()):
+        assert float(measured(zeta, model, near).min()) >= 0 and float(measured(zeta, model, near).mean()) > 1e-4
+        assert measured(zeta, model, far()).tolist() == pytest.approx([0.0] * 30, abs=1e-12)
+    assert float(measured(Entropy(), model, far()).min()) > float(measured(Entropy(), model, near).max())
 
 
 def test_entropy_by_hand(model: GPDynamics) -> None:
     hyper = model.posterior.hyper
     prior = hyper.signal + hyper.noise  # type: ignore[union-attr]
     expected = float(0.5 * (2 * math.pi * math.e * prior).log().sum())
-    assert entropy(model, far()).tolist() == pytest.approx([expected] * 30, rel=1e-9)
+    assert measured(Entropy(), model, far()).tolist() == pytest.approx([expected] * 30, rel=1e-9)
 
 
 def test_symmetric_kl_by_hand() -> None:
@@ -68,25 +88,26 @@ def test_symmetric_kl_by_hand() -> None:
     assert float(symmetric_kl(0 * one, one, 0 * one, 4 * one)) == pytest.approx(expected)
 
 
-def test_new_data_make_new_partitions() -> None:
+def test_new_data_are_split_anew() -> None:
     model = GPDynamics(TASK, GPSettings(fit=QUICK))
     model.fit(real(40))
-    before = zeta_bootstrap(model, queries(10))
+    before = measured(Bootstrap(), model, queries(10))
     model.add(real(10, seed=4))
-    assert not torch.allclose(before, zeta_bootstrap(model, queries(10)))
+    assert not torch.allclose(before, measured(Bootstrap(), model, queries(10)))
     lonely = GPDynamics(TASK, GPSettings(fit=QUICK))
     lonely.fit(real(1))
-    with pytest.raises(UserError, match="has 1 points; a bi-partition needs at least 2"):
-        zeta_bootstrap(lonely, queries(3))
+    with pytest.raises(UserError, match="has 1 points; splitting the data needs at least 2"):
+        Bootstrap().predict(lonely, queries(3))
 
 
 @pytest.mark.parametrize("kind", ["sparse", "correlated"])
-def test_every_kind_of_model_has_all_three(kind: str) -> None:
+def test_every_kind_of_model_measures_all_three(kind: str) -> None:
     quick = FitSettings(iterations=5, points=40)
     settings = GPSettings(fit=quick, sparse_above=15, inducing=12)
     model = GPDynamics(TASK, GPSettings(fit=quick, outputs="correlated") if kind == "correlated" else settings)
     assert model.fit(real(40)).kind == kind
-    for zeta in (zeta_loo, zeta_bootstrap):
-        near, away = zeta(model, queries(20)), zeta(model, far())
+    for zeta in (LeaveOneOut(), Bootstrap()):
+        near, away = measured(zeta, model, queries(20)), measured(zeta, model, far())
         assert float(near.min()) >= 0 and float(near.mean()) > 10 * float(away.abs().max())
-    assert float(entropy(model, far()).min()) > float(entropy(model, queries(20)).max()) - 1e-9
+    entropy = Entropy()
+    assert float(measured(entropy, model, far()).min()) > float(measured(entropy, model, queries(20)).max()) - 1e-9

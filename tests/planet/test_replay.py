@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from samba_rl.planet.replay import Replay
 from samba_rl.types import Transitions

@@ -1,18 +1,20 @@
-"""Runs to draw, with figures that are easy to recognise."""
+"""Runs to draw, with numbers that are easy to recognise."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import cast
 
 import torch
 
 from samba_rl import SafePendulum, UniformPolicy, rollout
+from samba_rl.agents.settings import ModelBasedSettings, ModelFreeSettings, Settings
 from samba_rl.data import DataSet, Schema
 from samba_rl.events import ImprovementReport, TrialReport
 from samba_rl.improve.constraints import Chance, Constraint, CVaR, Expectation
-from samba_rl.improve.step import Rule
-from samba_rl.learners import Settings
+from samba_rl.learners import LEARNERS, Learner
+from samba_rl.runs import Run
 from samba_rl.tasks.task import Task
 
 CVAR = CVaR(name="hazard", limit=0.75)
@@ -21,21 +23,22 @@ MEAN = Expectation(name="hazard", limit=0.75)
 
 
 @dataclass(frozen=True)
-class Made:
-    """A run that was made up."""
+class _Made:
+    """A stand-in for a run that has the parts which the figures read."""
 
     task: Task
     data: DataSet
-    trials: list[TrialReport]
-    improvements: list[ImprovementReport]
+    trials: tuple[TrialReport, ...]
+    improvements: tuple[ImprovementReport, ...]
     constraints: tuple[Constraint, ...]
+    row: Learner
     settings: Settings
-    learner: str = "samba"
+    learner: str
     seed: int = 7
 
 
 def data_of(task: Task, episodes: int = 4, seed: int = 0) -> DataSet:
-    """Random episodes."""
+    """Return the transitions of random episodes."""
     policy = UniformPolicy(tuple(a.low for a in task.actions), tuple(a.high for a in task.actions))
     traces = rollout(task.world(0), policy, episodes, generator=torch.Generator().manual_seed(seed))
     names = tuple(q.name for q in task.states), tuple(q.name for q in task.actions)
@@ -50,35 +53,38 @@ def made(
     controls: int = 3,
     zeta: bool = True,
     data: DataSet | None = None,
-) -> Made:
-    """Trials and control iterations between them and after the last."""
+) -> Run:
+    """Make a run of a learner with a model, with control iterations after each trial."""
     system = SafePendulum() if task is None else task
-    return Made(
+    learner = "samba" if zeta else "sppilco"
+    run = _Made(
         task=system,
         data=data_of(system) if data is None else data,
-        trials=[_trial(k) for k in range(trials)],
-        improvements=[
+        trials=tuple(_trial(k) for k in range(trials)),
+        improvements=tuple(
             _improvement(k, c, controls, len(constraints)) for k in range(trials) for c in range(1, controls + 1)
-        ]
-        if controls
-        else [],
+        ),
         constraints=constraints,
-        settings=Settings(zeta="loo" if zeta else "none"),
+        row=LEARNERS[learner],
+        settings=ModelBasedSettings(),
+        learner=learner,
     )
+    return cast("Run", run)
 
 
 def made_without_model(
-    trials: int = 4, constraints: tuple[Constraint, ...] = (MEAN,), *, margin: float = 0.0, rule: Rule = "trust-region"
-) -> Made:
-    """Trials of which each but the first, the random one, is learned from once."""
+    trials: int = 4, constraints: tuple[Constraint, ...] = (MEAN,), *, margin: float = 0.0, learner: str = "strpo"
+) -> Run:
+    """Make a run of a learner without a model, with one update after each trial but the random first one."""
     plain = made(trials=trials, constraints=constraints, controls=1, zeta=False)
     targets = tuple((1 - margin) * constraint.limit for constraint in constraints)
     return replace(
         plain,
-        trials=[replace(trial, predicted_return=math.nan, predicted_safety=math.nan) for trial in plain.trials],
-        improvements=[replace(report, targets=targets) for report in plain.improvements[1:]],
-        settings=replace(plain.settings, traces="real", rule=rule),
-        learner="strpo",
+        trials=tuple(replace(trial, predicted_return=math.nan, predicted_safety=math.nan) for trial in plain.trials),
+        improvements=tuple(replace(report, targets=targets) for report in plain.improvements[1:]),
+        row=LEARNERS[learner],
+        settings=ModelFreeSettings(),
+        learner=learner,
     )
 
 

@@ -1,3 +1,5 @@
+"""Films of episodes."""
+
 import importlib
 from pathlib import Path
 from typing import Any
@@ -37,13 +39,13 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
         save_film(SQUARES, tmp_path / "film.mp4", 0.05)
 
 
-# As the package itself does it: imageio-ffmpeg says nothing of its types.
+# Imported as the package does it, because imageio-ffmpeg has no types.
 imageio_ffmpeg = importlib.import_module("imageio_ffmpeg")
 SQUARES = [np.full((32, 32, 3), grey, dtype=np.uint8) for grey in (20, 120, 220)]
 
 
 def read_back(path: Path) -> tuple[dict[str, Any], np.ndarray[Any, np.dtype[np.uint8]]]:
-    """What is said of a film, and its frames [n, height, width, 3]."""
+    """Return the metadata of a film and its frames [n, height, width, 3]."""
     reader = imageio_ffmpeg.read_frames(str(path))
     about: dict[str, Any] = next(reader)
     frames = [np.frombuffer(frame, dtype=np.uint8) for frame in reader]
@@ -60,7 +62,7 @@ def test_mp4_has_every_frame_at_the_rate_of_the_system(tmp_path: Path, shape: tu
     save_film(frames, tmp_path / "new" / "film.MP4", 0.04)
     about, found = read_back(tmp_path / "new" / "film.MP4")
     assert about["codec"] == "h264" and about["pix_fmt"].startswith("yuv420p") and about["fps"] == 25
-    # Odd sizes gain a line rather than being stretched.
+    # Odd sizes are padded by a line, not stretched.
     assert found.shape == (12, height + height % 2, width + width % 2, 3)
     for i, frame in enumerate(found):
         assert np.abs(frame.astype(int) - 20 * i).max() <= 6
@@ -77,7 +79,7 @@ def test_very_fast_and_very_slow_systems_can_be_watched(tmp_path: Path, dt: floa
         assert moving.info["duration"] == 1000 / rate
 
 
-def test_episodes_follow_each_other_after_a_pause(tmp_path: Path) -> None:
+def test_there_is_a_pause_between_episodes(tmp_path: Path) -> None:
     dark, bright = [SQUARES[0], SQUARES[1]], [SQUARES[2]]
     frames = joined([dark, bright, dark], 0.2)
     greys = [int(frame[0, 0, 0]) for frame in frames]
@@ -108,7 +110,7 @@ def test_a_missing_video_package_is_named(tmp_path: Path, monkeypatch: pytest.Mo
     assert not (tmp_path / "film.mp4").exists()
 
 
-def test_a_machine_without_ffmpeg_is_told_of_gif(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_without_ffmpeg_suggests_a_gif(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*arguments: Any, **more: Any) -> Any:
         raise RuntimeError("No ffmpeg exe could be found")
 

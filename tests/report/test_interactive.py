@@ -1,4 +1,4 @@
-"""The pictures of a page: the numbers behind them."""
+"""The interactive figures of a page: the numbers behind them."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import math
 from dataclasses import replace
 from typing import Any
 
-from samba_rl.report.interactive import NOTHING, curves, tail, trade_off
+from samba_rl.report.interactive import ZERO, curves, tail, trade_off
 from samba_rl.report.page import Page, to_html
-from tests.report.test_named import DOUBLE, PENDULUM, evaluation, result
+from tests.report.results import DOUBLE, PENDULUM, evaluation, result
 
 RESULTS = [result(learner, seed) for learner in ("samba", "ppo") for seed in (0, 1)]
 
@@ -18,7 +18,7 @@ def named(data: Any, name: str) -> list[dict[str, Any]]:
     return [trace for trace in data if trace.get("name") == name]
 
 
-def test_curves_have_a_picture_for_each_system_and_three_panels() -> None:
+def test_curves_have_a_figure_for_each_system_with_three_panels() -> None:
     one, other = curves([*RESULTS, result("ppo", 0, DOUBLE)])
     assert (one.name, other.name) == (f"curves-{PENDULUM}", f"curves-{DOUBLE}")
     returns, costs, steps = named(one.data, "samba")
@@ -31,17 +31,17 @@ def test_curves_have_a_picture_for_each_system_and_three_panels() -> None:
     )
     low, high = [t for t in one.data if t["legendgroup"] == "samba" and t["yaxis"] == "y" and "name" not in t]
     assert (low["y"], high["y"]) == ([-170, -140], [-169, -139])
-    # One seed has no range.
+    # A single seed has no range.
     assert len(other.data) == 3 and "seeds" not in other.data[0]["text"][0]
 
 
-def test_nothing_at_all_is_drawn_on_a_logarithmic_axis() -> None:
+def test_zero_is_drawn_on_a_logarithmic_axis() -> None:
     safe = replace(RESULTS[0], curve=tuple(replace(p, learning_TC=0.0) for p in RESULTS[0].curve))
     (plot,) = curves([safe])
     (_, costs, _) = named(plot.data, "samba")
-    assert costs["y"] == [NOTHING] * 2 and "learning" not in costs["text"][0] and "so far 0" in costs["text"][0]
+    assert costs["y"] == [ZERO] * 2 and "learning" not in costs["text"][0] and "so far 0" in costs["text"][0]
     axis = plot.layout["yaxis2"]
-    assert axis["type"] == "log" and axis["ticktext"][0] == "0" and axis["tickvals"][0] == NOTHING
+    assert axis["type"] == "log" and axis["ticktext"][0] == "0" and axis["tickvals"][0] == ZERO
 
 
 def test_trade_off_shows_medians_seeds_and_the_front() -> None:
@@ -59,15 +59,20 @@ def test_trade_off_shows_medians_seeds_and_the_front() -> None:
     assert seeds["x"] == [1, 2, 9] and seeds["text"][1].startswith("<b>samba</b>, seed 1<br>return -140")
 
 
-def test_tail_shows_what_was_promised_and_realised_of_an_episode() -> None:
+def test_tail_shows_predicted_and_measured_values_of_an_episode() -> None:
     (plot,) = tail(RESULTS)
-    assert [trace["name"] for trace in plot.data] == ["promised: CVaR 0.9", "realised: CVaR 0.9", "held under"]
+    assert [trace["name"] for trace in plot.data] == [
+        "predicted by the model",
+        "measured on the real system",
+        "target",
+    ]
+    assert plot.layout["yaxis"]["title"]["text"] == "CVaR 0.9 of an episode [cost]"
     assert plot.data[0]["y"] == [2.5, 1.5] and plot.data[1]["y"] == [1, 1]
     per_step = [replace(each, with_noise=evaluation(1, -1, per_step=True)) for each in RESULTS[:2]]
     assert tail(per_step)[0].data[0]["y"] == [75, 45]
 
 
-def test_names_are_no_tags_and_gaps_are_json() -> None:
+def test_names_are_escaped_and_gaps_are_null() -> None:
     cell = replace(RESULTS[0].cell, learner="<b>$x</script>")
     odd = replace(RESULTS[0], cell=cell, curve=tuple(replace(p, return_mean=math.nan) for p in RESULTS[0].curve))
     plots = curves([odd])

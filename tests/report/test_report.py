@@ -1,4 +1,4 @@
-"""The report: what stands on the page, and that a browser shows it."""
+"""The report: the content of the page, and how a browser shows it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ EVIL = "<img src=x onerror=alert(1)>&amp;"
 
 @dataclass(frozen=True)
 class Made:
-    """Runs, results and the page of both."""
+    """Runs, results and the page about both."""
 
     runs: Path
     results: Path
@@ -42,7 +42,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
     with one_thread():
         cell = run_cell(Cell(PENDULUM, "samba", 3, "smoke"), runs / EVIL.replace("/", ""), steps=200)
         write_result(results, cell)
-        # Another limit than the preset's, and no evaluation yet.
+        # A limit other than the preset's, and no evaluation yet.
         train(PENDULUM, "sppo", preset="smoke", seed=4, out=runs / "sppo", constraint={"limit": 0.5})
         for seed in (5, 6):
             write_result(results, run_cell(Cell(PENDULUM, "ppo", seed, "smoke"), home / f"gone-{seed}", steps=200))
@@ -53,7 +53,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
 
 
 class _Text(HTMLParser):
-    """The words of a page, without its scripts and styles, and the elements it has."""
+    """The words of a page, without its scripts and styles, and its elements."""
 
     def __init__(self, page: str) -> None:
         super().__init__()
@@ -78,33 +78,32 @@ class _Text(HTMLParser):
         return " ".join(self.words)
 
 
-# What stands on the page ----------------------------------------------------------------------------------------------
+# Content --------------------------------------------------------------------------------------------------------------
 
 
-def test_the_page_says_what_was_run_and_what_came_of_it(made: Made) -> None:
+def test_the_page_lists_runs_tables_figures_and_policies(made: Made) -> None:
     page = _Text(made.page.read_text(encoding="utf-8"))
     for words in (
         "SAMBA, PPO, SPPO on Safe Pendulum",
         "5 runs (4 finished, 1 interrupted)",
-        f"go on with it: samba-rl resume {made.runs / 'torn'}",
-        "Safety while learning and afterwards",
-        "Constraints kept and expected return",
-        "What learning costs, over SAMBA",
-        "Learning on Safe Pendulum",
+        f"resume it with: samba-rl resume {made.runs / 'torn'}",
+        "Safety during and after learning",
+        "Constraint satisfaction and return",
+        "Cost of learning relative to SAMBA",
+        "Learning curves on Safe Pendulum",
         "Return against safety on Safe Pendulum",
-        "The constraint of samba, ξ 0.75 on Safe Pendulum",
-        "No clip: its run is not here, only its result.",
+        "Constraint of samba, ξ 0.75 on Safe Pendulum",
+        "No clip: the run's folder is not available, only its result.",
         "imagination.trajectories",
         "gpytorch",
     ):
         assert words in page.text, words
     assert f"{made.cell.learning_TC:.3g}" in page.words
-    ((words, value, limit),) = made.cell.with_noise.constraints
-    assert value > limit and f"{value:.3g} > {limit:g} ({words.split(' of ')[0]})" in page.text
-    # The two runs that are here are filmed, with the policy's own episodes.
+    (measured,) = made.cell.with_noise.constraints
+    assert not measured.kept and f"{measured.value:.3g} > {measured.limit:g} ({measured.kind})" in page.text
+    # Only the two runs whose folders are available have a clip.
     assert sum(tag == "video" for tag, _ in page.elements) == 2
-    # Of the settings that are not the preset's there is one.
-    assert page.text.count("(1 of them not the preset's)") == 1
+    assert page.text.count("(1 changed from the preset)") == 1
 
 
 def test_names_are_escaped_and_nothing_comes_from_elsewhere(made: Made) -> None:
@@ -122,7 +121,7 @@ def test_the_same_runs_give_the_same_page(made: Made) -> None:
     with one_thread():
         once, again = (make_report([made.runs / "sppo"], steps=60, episodes=0, title=EVIL) for _ in range(2))
     assert once == again and _Text(once).words[0] == EVIL.split()[0]
-    assert "No clip: none was asked for." in _Text(once).text
+    assert "No clip: clips are turned off." in _Text(once).text
 
 
 def test_a_run_on_one_s_own_system(tmp_path: Path) -> None:
@@ -130,20 +129,20 @@ def test_a_run_on_one_s_own_system(tmp_path: Path) -> None:
         train(Line(), settings=quick_settings(), out=tmp_path / "mine", seed=1)
         alone = _Text(make_report([tmp_path])).text
         given = make_report([tmp_path], task=Line(), steps=100, episodes=1)
-    # Nothing in a folder may make code run: so its system is named by whoever asks.
+    # A folder cannot name code to run, so the system has to be given.
     assert "1 run (1 finished); 0 real samples" in alone and "line" in alone
-    assert "<video" in given and "Learning on line" in _Text(given).text
+    assert "<video" in given and "Learning curves on line" in _Text(given).text
 
 
 def test_places_that_hold_nothing_are_named(tmp_path: Path, made: Made) -> None:
     (tmp_path / "notes.json").write_text("[1, 2]")
-    with pytest.raises(UserError, match=f"there is neither a run nor a result in {tmp_path}"):
+    with pytest.raises(UserError, match=f"{tmp_path}: no run and no benchmark result found"):
         make_report([tmp_path])
     with pytest.raises(UserError, match="there is no folder"):
         make_report([tmp_path / "nowhere"])
-    with pytest.raises(UserError, match="clips of -1 episodes"):
+    with pytest.raises(UserError, match="episodes = -1"):
         make_report([made.runs], episodes=-1)
-    with pytest.raises(UserError, match="an evaluation of 0 steps"):
+    with pytest.raises(UserError, match="steps = 0"):
         make_report([made.runs], steps=0)
 
 
@@ -182,7 +181,7 @@ return [box.x + xaxis._offset + xaxis.d2p(trace.x[0]), box.y + yaxis._offset + y
 
 
 def _clean(driver: Any) -> None:
-    """Nothing went wrong, and nothing was asked of a network."""
+    """Check that there were no errors and no requests to the network."""
     assert driver.get_log("browser") == []
     asked = [json.loads(entry["message"])["message"] for entry in driver.get_log("performance")]
     urls = [each["params"]["request"]["url"] for each in asked if each["method"] == "Network.requestWillBeSent"]
@@ -213,7 +212,7 @@ def test_a_browser_shows_tables_figures_hover_zoom_and_clips(made: Made) -> None
         WebDriverWait(driver, 10).until(lambda _: state()["hovers"])
         (hover,) = state()["hovers"]
         assert "return -" in hover and "safety cost" in hover
-        # Drag over a part of it: it is shown larger.
+        # Dragging over a region zooms in.
         hand.reset_actions()
         pointer.move_to_location(x - 30, y - 30)
         pointer.pointer_down()
@@ -237,7 +236,7 @@ def test_a_phone_shows_it_without_scrolling_sideways(made: Made) -> None:
         widths = driver.execute_script("return [...document.querySelectorAll('.plot')].map(p => p.offsetWidth)")
         assert widths and all(250 < width <= 390 for width in widths)
         assert driver.execute_script("return document.querySelector('.plot')._fullLayout.dragmode") is False
-        # Words have room beside each other.
+        # Names and values have room beside each other.
         words = driver.execute_script("return [...document.querySelectorAll('dt, dd')].map(e => e.offsetWidth)")
         assert words and min(words) > 100
         _clean(driver)

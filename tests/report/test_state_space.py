@@ -1,3 +1,5 @@
+"""The figure of the visited states."""
+
 import math
 from dataclasses import replace
 from typing import Any
@@ -10,19 +12,20 @@ from matplotlib.axes import Axes
 from numpy.testing import assert_allclose
 
 from samba_rl import SafeCartPoleDoublePendulum, SafeFetchReach, SafePendulum
-from samba_rl.report.state_space import GRID, View, state_space, view
+from samba_rl.report.state_space import GRID, state_space
 from samba_rl.tasks.fetch_reach import START
 from samba_rl.tasks.gym.task import GymTask
 from samba_rl.tasks.task import Task
 from samba_rl.types import Transitions
+from tests.report.panels import legend
 from tests.report.runs import data_of
 from tests.tasks.own_envs import Drift, danger
 
-WAY = "gripper x [way from start (0) to goal (1)]"
+WAY = "way to the goal in x [0: start, 1: goal]"
 
 
 def steps_to(task: Task, x: list[list[float]]) -> Transitions:
-    """One episode that reaches these states."""
+    """Make an episode that reaches these states."""
     reached = torch.tensor(x, dtype=torch.float64)
     n = len(reached)
     u = torch.zeros(n, len(task.actions), dtype=torch.float64)
@@ -40,20 +43,14 @@ def steps_to(task: Task, x: list[list[float]]) -> Transitions:
 
 
 def drawn(task: Task, steps: Transitions) -> tuple[Axes, Any, Any]:
-    """The panel, its states and its unsafe states."""
+    """Return the panel, its safe states and its unsafe states."""
     axes = state_space(task, steps, "title").axes[0]
     states, crosses = axes.collections
     return axes, states, crosses
 
 
-def legend(axes: Axes) -> list[str]:
-    found = axes.get_legend()
-    assert found is not None
-    return [text.get_text() for text in found.get_texts()]
-
-
 def colours_at(axes: Axes, x: float, y: float) -> list[int]:
-    """The shade [red, green, blue] of a place over white paper, 0 to 255."""
+    """Return the shade [red, green, blue] at a place over a white background, from 0 to 255."""
     (image,) = axes.images
     left, right, bottom, top = image.get_extent()
     row, column = (
@@ -67,7 +64,7 @@ def colours_at(axes: Axes, x: float, y: float) -> list[int]:
 
 def test_pendulum_shows_wrapped_angles_over_its_hazard() -> None:
     task = SafePendulum()
-    # The second has turned round once and stands in the unsafe region; the third is in the hazard.
+    # The second has made a full turn and is in the unsafe region; the third is in the hazard.
     steps = steps_to(task, [[math.pi / 2, 1.0], [2 * math.pi + math.radians(25), -2.0], [math.radians(-10), 8.0]])
     axes, states, crosses = drawn(task, steps)
     assert axes.get_xlabel() == "θ [°]" and axes.get_ylabel() == "θ̇ [rad/s]"
@@ -106,14 +103,14 @@ def test_fetch_shows_the_way_to_the_goal(sign: float) -> None:
     assert_allclose(crosses.get_offsets(), [[2, 0.5]])
     white = [255, 255, 255]
     assert [colours_at(axes, 2, y) == white for y in (0.2, 0.3, 0.7, 0.8)] == [True, False, False, True]
-    # So far beyond the goal that the slab would be a line: out of sight, but told.
+    # A state far beyond the goal, which would shrink the slab to a line, is out of view but counted.
     assert legend(axes) == ["unsafe", "state reached (3)", "unsafe step (1)", "out of view (1)"]
     low, high = axes.get_ylim()
     assert low <= -0.5 and 1.5 < high < 7
 
 
 class Three(gymnasium.Env[Any, Any]):
-    """Three numbers; only its spaces matter here."""
+    """A system with three state variables of which only the spaces matter."""
 
     observation_space = gymnasium.spaces.Box(-5, 5, (3,), dtype=np.float64)
     action_space = gymnasium.spaces.Box(-1, 1, (1,), dtype=np.float32)
@@ -167,19 +164,6 @@ def test_a_measured_safety_cost_has_no_regions() -> None:
     assert len(crosses.get_offsets()) == int(steps.violation.sum()) > 0
     known = drawn(GymTask(Drift, safety=danger, horizon=20), steps)[0]
     assert known.images and legend(known)[0] == "unsafe"
-
-
-def test_a_system_can_have_a_view_of_its_own() -> None:
-    class OwnTask(Task):
-        """Nothing of it is needed to look its view up."""
-
-    plane = View(("a", "b"), torch.zeros(1, 2), ((0.0, 1.0), (0.0, 1.0)), lambda points: points)
-
-    @view.register(OwnTask)
-    def own_view(task: OwnTask, steps: Transitions) -> View:
-        return plane
-
-    assert view.dispatch(OwnTask) is own_view and view.dispatch(SafePendulum) is not own_view
 
 
 def test_units_of_a_users_quantities_are_shown() -> None:

@@ -19,7 +19,7 @@ from typing import Any, final
 ROOT = Path(__file__).parents[2]
 KILLED = -9
 DISK = ("write", "pwrite", "fsync", "fdatasync", "rename", "replace", "ftruncate", "unlink")
-"""What reaches the disk, of the module os."""
+"""Functions of the module os that reach the disk."""
 
 
 @final
@@ -44,13 +44,13 @@ class Nursery:
         self._process.stdin.flush()
 
     def result(self) -> dict[str, Any]:
-        """How the oldest run that was started ended: its exit code, and how many calls reached the disk."""
+        """Wait for the oldest run; return its exit code and the number of calls that reached the disk."""
         assert self._process.stdout is not None
         answer: dict[str, Any] = json.loads(self._process.stdout.readline())
         return answer
 
     def run(self, what: str, folder: Path, **how: Any) -> dict[str, Any]:
-        """The same at once."""
+        """Start a run and wait for its result."""
         self.start(what, folder, **how)
         return self.result()
 
@@ -76,7 +76,7 @@ def nursery() -> Iterator[Nursery]:
 
 
 def die() -> None:
-    """As a power cut or the system's out-of-memory killer would have it."""
+    """Die as in a power cut, or by the system's out-of-memory killer."""
     os.kill(os.getpid(), 9)
 
 

@@ -8,8 +8,10 @@ from typing import Any
 
 import gymnasium
 import numpy as np
+import torch
 from torch import Tensor
 
+from samba_rl.runs import Run
 from samba_rl.tasks.gym.task import GymTask
 
 LOG = "SAMBA_TEST_RIG_LOG"
@@ -40,7 +42,7 @@ class CountingRig(gymnasium.Env[Any, Any]):
 
 
 def cost(x: Tensor, u: Tensor) -> Tensor:
-    """How far from zero."""
+    """The squared distance from zero."""
     return x[..., 0].square()
 
 
@@ -55,10 +57,16 @@ def counting_rig() -> GymTask:
 
 
 def rig_steps(path: Path) -> list[tuple[float, float]]:
-    """What the rig has noted: the states that its steps left and reached."""
+    """The states before and after each step that the rig has noted."""
     return [tuple(map(float, line.split())) for line in path.read_text().splitlines()]  # type: ignore[misc]
 
 
 def same_bits(a: Tensor, b: Tensor) -> bool:
     """NaN equals NaN, and 0 is not -0."""
     return a.dtype == b.dtype and a.shape == b.shape and bytes(a.numpy().tobytes()) == bytes(b.numpy().tobytes())
+
+
+def same_policy(a: Run, b: Run) -> bool:
+    """Whether two runs ended with the same parameters."""
+    mine, other = a.policy.state_dict(), b.policy.state_dict()
+    return mine.keys() == other.keys() and all(torch.equal(mine[name], other[name]) for name in mine)

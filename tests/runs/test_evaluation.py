@@ -15,7 +15,7 @@ from samba_rl.errors import UserError
 from samba_rl.improve.constraints import Chance, CVaR, Expectation
 from samba_rl.improve.policies import MeanPolicy, UniformPolicy
 from samba_rl.runs.evaluation import evaluate
-from samba_rl.tasks.task import EquationsWorld, World
+from samba_rl.tasks.world import EquationsWorld, World
 from tests.line import Line
 from tests.traces import simple_policy
 
@@ -97,7 +97,7 @@ def test_several_safety_costs_are_added_up_and_a_step_is_unsafe_once(monkeypatch
     limits = tuple(Expectation(name=name, limit=1.0, column=i) for i, name in enumerate(task.constraints))
     result = evaluate(task, onward, steps=12, alpha=0.0, constraints=limits)
     assert (result.TV, result.TC, result.cvar) == pytest.approx((6, 2 * 7.5 + 12 * 0.1, 2 * 2.5 + 0.4))
-    assert [value for _, value, _ in result.constraints] == pytest.approx([2.5, 2.5, 0.4])
+    assert [one.value for one in result.constraints] == pytest.approx([2.5, 2.5, 0.4])
 
 
 # Constraints ----------------------------------------------------------------------------------------------------------
@@ -112,9 +112,12 @@ def test_each_constraint_has_its_value_and_its_limit() -> None:
         Expectation(name="edge", limit=3.0),
     )
     result = evaluate(TASK, onward, steps=12, constraints=constraints)
-    words, values, limits = zip(*result.constraints, strict=True)
-    assert words == tuple(constraint.in_words() for constraint in constraints)
-    assert values == pytest.approx((worst(SAFETY, 0.5) / 4, 1.0, 0.5, 2.5)) and limits == (0.2, 0.1, 0.1, 3.0)
+    found = result.constraints
+    assert [one.kind for one in found] == ["CVaR 0.5", "share", "share", "mean"]
+    assert [one.words for one in found] == [constraint.in_words() for constraint in constraints]
+    assert [one.value for one in found] == pytest.approx([worst(SAFETY, 0.5) / 4, 1.0, 0.5, 2.5])
+    assert [one.limit for one in found] == [0.2, 0.1, 0.1, 3.0]
+    assert [one.kept for one in found] == [False, False, False, True]
 
 
 @pytest.mark.usefixtures("_in_turn")
@@ -124,7 +127,7 @@ def test_a_constraints_value_is_that_of_all_episodes_together(steps: int, monkey
     monkeypatch.setattr(Line, "done", lambda self, x, recent: x[:, 0] >= 1)
     constraint = CVaR(name="edge", limit=0.2, alpha=0.6)
     result = evaluate(TASK, onward, steps=steps, alpha=0.6, constraints=(constraint,))
-    assert result.constraints[0][1] == pytest.approx(result.cvar)
+    assert result.constraints[0].value == pytest.approx(result.cvar)
 
 
 @pytest.mark.parametrize(("per_step", "limit"), [(False, 0.2), (True, 0.8)])
@@ -155,13 +158,13 @@ def test_it_goes_into_a_line_of_json() -> None:
     result = evaluate(TASK, RANDOM, steps=20, constraints=(Expectation(name="edge", limit=1.0),))
     again = json.loads(json.dumps(result.to_json()))
     assert again.keys() == {field.name for field in dataclasses.fields(result)}
-    assert again["TV"] == result.TV and again["constraints"] == [list(one) for one in result.constraints]
+    assert again["TV"] == result.TV and again["constraints"] == [dataclasses.asdict(one) for one in result.constraints]
     assert all(math.isfinite(number) for number in again["safety_quartiles"])
 
 
 @pytest.mark.parametrize("steps", [0, -5])
 def test_an_evaluation_of_nothing_is_refused(steps: int) -> None:
-    with pytest.raises(UserError, match=f"an evaluation of {steps} steps; at least 1 is needed"):
+    with pytest.raises(UserError, match=f"cannot evaluate {steps} steps; at least 1 is needed"):
         evaluate(TASK, RANDOM, steps=steps)
 
 

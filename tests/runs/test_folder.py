@@ -14,7 +14,7 @@ from samba_rl.data import DataSet
 from samba_rl.errors import UserError
 from samba_rl.events import Notice
 from samba_rl.runs import Run, load_run, train
-from samba_rl.runs.folder import RunFolder
+from samba_rl.runs.writer import RunFolder
 from tests.line import Line
 
 
@@ -24,8 +24,8 @@ def test_everything_is_there_and_plain(pendulum: Run) -> None:
     files = {"config.json", "metrics.jsonl", "real.journal", "real.csv", "policy.npz", "summary.json"}
     assert {path.name for path in folder.iterdir()} >= files | {".lock", "model.state"}
     config = json.loads((folder / "config.json").read_text())
-    assert config["format"] == 1 and config["versions"]["torch"] == torch.__version__ and config["threads"] == 1
-    assert config["task"] == "safe-pendulum" and config["settings"]["constraint"]["kind"] == "cvar"
+    assert config["format"] == 2 and config["versions"]["torch"] == torch.__version__ and config["threads"] == 1
+    assert config["task"] == "safe-pendulum" and config["row"]["constraint"] == "cvar"
     rows = [
         json.loads(line, parse_constant=pytest.fail) for line in (folder / "metrics.jsonl").read_text().splitlines()
     ]
@@ -58,17 +58,17 @@ def test_an_interrupted_run_says_so_and_keeps_what_was_measured(tmp_path: Path) 
         train(Line(), preset="smoke", out=tmp_path / "run", log=log)
     with pytest.raises(UserError, match=r"policy.npz is missing: the run did not finish.*samba-rl resume .*run"):
         load_run(tmp_path / "run", Line())
-    with pytest.raises(UserError, match="holds a run already; go on with it: samba-rl resume"):
+    with pytest.raises(UserError, match="already holds a run; continue it with: samba-rl resume"):
         train(Line(), preset="smoke", out=tmp_path / "run")
 
 
 def test_a_folder_that_holds_a_run_is_refused_and_left_alone(pendulum: Run, folder: Path) -> None:
     before = {path: path.read_bytes() for path in folder.rglob("[!.]*") if path.is_file()}
-    with pytest.raises(UserError, match="holds a run already"):
+    with pytest.raises(UserError, match="already holds a run"):
         train("safe-pendulum", preset="smoke", out=folder)
     assert {path: path.read_bytes() for path in folder.rglob("[!.]*") if path.is_file()} == before
     (folder / "config.json").unlink()
-    with pytest.raises(UserError, match="holds a run already"):
+    with pytest.raises(UserError, match="already holds a run"):
         RunFolder.create(folder, {})
 
 
@@ -108,7 +108,7 @@ def arrays(folder: Path, change: Callable[[dict[str, object]], object]) -> None:
 
 
 class Evil:
-    """What a pickle in the place of numbers would run."""
+    """Code that a pickle in the place of numbers would run."""
 
     def __reduce__(self) -> tuple[Callable[[str], None], tuple[str]]:
         return pytest.fail, ("code from a file was run",)
@@ -127,14 +127,17 @@ def with_npy(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (lambda f: (f / "config.json").unlink(), "holds no run: there is no config.json"),
+        (lambda f: (f / "config.json").unlink(), "holds no run: it has no config.json"),
         (rewrite("config.json", lambda text: text[:100]), "config.json is damaged .*; copy the run's folder again"),
         (rewrite("config.json", lambda text: "[1]"), "config.json is damaged .it holds a list"),
         (lambda f: (f / "config.json").write_bytes(b"\xff\xfe"), "config.json is damaged"),
         (in_config(seed="0"), "config.json: seed is '0'; it must be a whole number"),
         (in_config(task=None), "config.json: task is None; it must be text"),
-        (in_config(task="os:system"), "on 'os:system', which is none of the paper's systems"),
-        (in_config(settings={"zeta": "x"}), "settings.zeta is 'x'; it must be one of loo, bootstrap, entropy, none"),
+        (in_config(task="os:system"), "on 'os:system', which is not one of the paper's systems"),
+        (in_config(row={"zeta": "x"}), "row.zeta is 'x'; it must be one of loo, bootstrap, entropy, none"),
+        (in_config(row=None), "row is None; it must be a group of named values"),
+        (in_config(row={"objectives": 3}), "row.objectives is 3; it must be a list"),
+        (in_config(row={"objectives": [3]}), r"row.objectives\[0\] is 3; it must be one of cost, safety, information"),
         (in_config(settings={"code": "x"}), "settings has no 'code'"),
         (in_config(settings={"policy": {"hidden": [8]}}), r"policy.npz is damaged \(.*expected"),
         (in_config(settings={"policy": {"hidden": [8, 8]}}), r"'network.0.weight' is \[32, 3\]"),
@@ -144,15 +147,21 @@ def with_npy(folder: Path) -> None:
         (with_pickle, "policy.npz is damaged"),
         (with_npy, "policy.npz is damaged"),
         (lambda f: arrays(f, lambda s: s.pop("log_std")), "policy.npz is damaged"),
-        (lambda f: arrays(f, lambda s: s.update(log_std=np.array([np.nan], "f4"))), "'log_std' holds NaN or infinity"),
+        (
+            lambda f: arrays(f, lambda s: s.update(log_std=np.array([np.nan], "f4"))),
+            "'log_std' contains NaN or infinity",
+        ),
         (lambda f: arrays(f, lambda s: s.update(log_std=np.array([0.0]))), r"'log_std' is \[1\] .torch.float64"),
         (lambda f: arrays(f, lambda s: s.update(log_std=np.array([Evil()]))), "policy.npz is damaged"),
         (lambda f: (f / "summary.json").unlink(), "summary.json is missing: the run did not finish"),
         (lambda f: (f / "real.journal").unlink(), "real.journal cannot be read: No such file"),
         (altered("real.journal", 3000), r"real.journal is damaged \(record 1 was torn or altered\).*--data .*real.csv"),
         (altered("real.journal", 0), "real.journal is damaged .it does not begin like a journal"),
-        (rewrite("metrics.jsonl", lambda text: text[:-30]), "metrics.jsonl is damaged .its last line is broken off"),
-        (rewrite("metrics.jsonl", lambda text: text.replace('"trial"', '"trail"')), "line 1 is of the kind 'trail'"),
+        (rewrite("metrics.jsonl", lambda text: text[:-30]), "metrics.jsonl is damaged .its last line is incomplete"),
+        (
+            rewrite("metrics.jsonl", lambda text: text.replace('"trial"', '"trail"')),
+            "line 1 is of unknown kind 'trail'",
+        ),
         (rewrite("metrics.jsonl", lambda text: text.replace('"lambda_pi"', '"lambda"')), "line 2 has no 'lambda'"),
     ],
 )

@@ -46,7 +46,7 @@ def assert_same(folder: Path, reference: Path) -> None:
         assert same_bits(getattr(one.data.transitions, name), values), name
     assert (folder / "real.csv").read_bytes() == (reference / "real.csv").read_bytes()
     assert Journal.read(folder / "real.journal").digest == Journal.read(reference / "real.journal").digest
-    if one.settings.traces == "model":
+    if one.row.source.imagines:
         assert len(one.model) == len(other.model) == len(one.data)
         assert one.model._fingerprint() == other.model._fingerprint()
     timed = {"seconds", "seconds_by_phase"}

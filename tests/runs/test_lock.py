@@ -1,4 +1,4 @@
-"""One process at a time: who comes second is told who was first, and the dead hold nothing."""
+"""Locks: the second process is told who was first, and a dead process holds nothing."""
 
 from __future__ import annotations
 
@@ -9,79 +9,20 @@ import os
 import re
 import signal
 import socket
-import subprocess
-import sys
 import tempfile
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, final
+from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
+from hypothesis import example, given, settings, strategies as st
 
 from samba_rl.data.files import DiskError
 from samba_rl.errors import UserError
 from samba_rl.runs.lock import Lock, held
-
-ROOT = Path(__file__).parents[2]
-OTHERS = """
-import os, sys, time
-from pathlib import Path
-from samba_rl.runs.lock import Lock
-print("ready", flush=True)
-for line in sys.stdin:
-    what, folder = line.rstrip("\\n").split(" ", 1)
-    if os.fork() == 0:
-        lock = Lock(Path(folder))
-        if what == "fork" and os.fork() == 0:
-            time.sleep(60)
-            os._exit(0)
-        if what == "fork":
-            lock.release()
-        print(os.getpid(), flush=True)
-        time.sleep(60)
-        os._exit(0)
-"""
-"""Makes a process that holds a folder for every line "hold <folder>", and answers with its id."""
-
-
-@final
-class Others:
-    """Other processes that hold folders."""
-
-    def __init__(self) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", OTHERS],
-            cwd=ROOT,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
-        assert self._answer() == "ready"
-
-    def _answer(self) -> str:
-        assert self._process.stdout is not None
-        return self._process.stdout.readline().strip()
-
-    def hold(self, folder: Path, what: str = "hold") -> int:
-        """One more holds this folder; its process id."""
-        assert self._process.stdin is not None
-        self._process.stdin.write(f"{what} {folder}\n")
-        self._process.stdin.flush()
-        return int(self._answer())
-
-    def close(self) -> None:
-        """End them all: they are a group of their own."""
-        os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
-        for pipe in (self._process.stdin, self._process.stdout):
-            assert pipe is not None
-            pipe.close()
+from tests.runs.holding import Others
 
 
 @pytest.fixture(scope="module")
@@ -98,7 +39,7 @@ def open_files() -> int:
 
 
 def in_use(folder: Path, who: str) -> str:
-    return rf"^{re.escape(str(folder))} is in use: {re.escape(who)} is writing to it; wait until that ends, or stop it"
+    return rf"^{re.escape(str(folder))} is in use: {re.escape(who)} is writing to it; wait until it ends, or stop it"
 
 
 def take_soon(folder: Path) -> Lock:
@@ -111,9 +52,6 @@ def take_soon(folder: Path) -> Lock:
             if time.monotonic() > deadline:
                 raise
             time.sleep(0.01)
-
-
-# Two processes --------------------------------------------------------------------------------------------------------
 
 
 def test_who_comes_second_is_told_who_was_first_until_that_one_is_killed(others: Others, tmp_path: Path) -> None:
@@ -158,9 +96,6 @@ def test_a_folder_is_the_same_by_any_name(others: Others, tmp_path: Path, monkey
 def test_a_lock_that_is_released_is_free_though_a_forked_child_lives_on(others: Others, tmp_path: Path) -> None:
     others.hold(tmp_path, "fork")
     assert not held(tmp_path)
-
-
-# One process ----------------------------------------------------------------------------------------------------------
 
 
 def test_a_lock_is_held_until_it_is_released(tmp_path: Path) -> None:

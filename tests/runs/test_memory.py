@@ -59,7 +59,7 @@ print(json.dumps({"sizes": sizes}))
 
 
 def measured(script: str, *arguments: object) -> dict[str, Any]:
-    """What a process prints last, as JSON."""
+    """Run a script in a process; return the JSON on its last line."""
     done = subprocess.run(
         [sys.executable, "-c", BEGIN + script, *map(str, arguments)], capture_output=True, text=True, cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(ROOT)}, check=False,

@@ -1,10 +1,11 @@
-"""Learning on real trials, from one end to the other, with each kind of limit in the place of the usual one."""
+"""Whole runs of the learners without a model, with every kind of limit."""
 
 from __future__ import annotations
 
 import csv
 import statistics
 from collections import defaultdict
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +14,13 @@ import pytest
 from samba_rl.cli import main
 from samba_rl.errors import Stopped, UserError
 from samba_rl.events import Event, ImprovementReport, TrialReport
-from samba_rl.improve.constraints import Kind
-from samba_rl.learners import LEARNERS
+from samba_rl.improve.constraints import KINDS, Expectation
+from samba_rl.learners import LEARNERS, Learner, RealTrials
 from samba_rl.runs import Run, load_run, resume, train
 from tests.line import Line, quick_settings
 from tests.runs.systems import same_bits
 
-LIMITED = [name for name, row in LEARNERS.items() if row.traces == "real" and row.constraint != "none"]
-KINDS = ["expectation", "cvar", "chance"]
+LIMITED = [name for name, row in LEARNERS.items() if isinstance(row.source, RealTrials) and row.constraint is not None]
 IN_WORDS = {
     "expectation": "mean of the edge cost of a trajectory",
     "cvar": "CVaR 0.75 of the edge cost of a trajectory",
@@ -31,17 +31,20 @@ EDGE = Line(goal=1.0)
 LIMIT, TRIALS, EPISODES = 0.2, 4, 40
 
 
+def row_of(learner: str, kind: str | None) -> Learner:
+    """The learner with another kind of limit, or with none."""
+    return replace(LEARNERS[learner], constraint=None if kind is None else KINDS[kind])
+
+
 def short(learner: str, kind: str, **how: Any) -> Run:
     """A run of two random episodes, and of four trials that it learns from."""
-    constraint = {"kind": kind, "limit": LIMIT, "alpha": 0.75}
+    constraint, row = {"limit": LIMIT, "alpha": 0.75}, row_of(learner, kind)
     samples = 2 * EDGE.horizon + TRIALS * EPISODES * EDGE.horizon
-    return train(
-        EDGE, learner, settings=quick_settings(learner), seed=1, real_samples=samples, constraint=constraint, **how
-    )
+    return train(EDGE, row, settings=quick_settings(row), seed=1, real_samples=samples, constraint=constraint, **how)
 
 
 def by_hand(kind: str, table: Path) -> list[float]:
-    """What a limit of this kind is on, in each trial but the random one, from the table that people read."""
+    """The constrained value in each trial but the random one, computed from real.csv."""
     costs: dict[int, float] = defaultdict(float)
     unsafe: dict[int, bool] = defaultdict(bool)
     with open(table, newline="") as file:
@@ -63,12 +66,12 @@ def stripped(reports: tuple[ImprovementReport, ...]) -> list[str]:
 
 def test_there_are_learners_to_test() -> None:
     assert LIMITED == ["sppo", "strpo", "cpo"]
-    assert all(LEARNERS[name].constraint == "expectation" for name in LIMITED)
+    assert all(LEARNERS[name].constraint is Expectation for name in LIMITED)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("learner", LIMITED)
-def test_every_kind_of_limit_can_be_put_in_place_of_the_usual_one(learner: str, kind: Kind, tmp_path: Path) -> None:
+def test_every_kind_of_limit_can_be_put_in_place_of_the_usual_one(learner: str, kind: str, tmp_path: Path) -> None:
     run = short(learner, kind, out=tmp_path / "run")
     # What was measured in trial k stands in the report of the update after it; of the random trial there is none.
     assert [report.iteration for report in run.improvements] == [1, 2, 3, 4]
@@ -79,16 +82,16 @@ def test_every_kind_of_limit_can_be_put_in_place_of_the_usual_one(learner: str, 
     (told,) = run.summary["constraints"]
     assert (told["constraint"], told["limit"], told["target"]) == (IN_WORDS[kind], LIMIT, LIMIT)
     (evaluated,) = run.evaluate(steps=100).constraints
-    assert evaluated[0] == IN_WORDS[kind] and evaluated[2] == LIMIT
+    assert evaluated.words == IN_WORDS[kind] and evaluated.limit == LIMIT
     again = load_run(tmp_path / "run", EDGE)
-    assert again.settings == run.settings and again.settings.constraint.kind == kind
+    assert again.settings == run.settings and again.row == run.row == row_of(learner, kind)
     assert again.improvements == run.improvements and again.constraints == run.constraints
     assert again.evaluate(steps=100) == run.evaluate(steps=100)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("learner", ["sppo", "strpo"])
-def test_the_multiplier_follows_that_limit(learner: str, kind: Kind) -> None:
+def test_the_multiplier_follows_that_limit(learner: str, kind: str) -> None:
     run = short(learner, kind)
     multiplier, due = 1.0, []
     for report in run.improvements:
@@ -103,7 +106,7 @@ def test_the_multiplier_follows_that_limit(learner: str, kind: Kind) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("learner", LIMITED)
-def test_such_a_run_goes_on_exactly(learner: str, kind: Kind, tmp_path: Path) -> None:
+def test_such_a_run_goes_on_exactly(learner: str, kind: str, tmp_path: Path) -> None:
     whole = short(learner, kind)
     # Once where a trial is to be learned from, once where it has been.
     for number, last in enumerate((TrialReport, ImprovementReport)):
@@ -126,12 +129,13 @@ def test_such_a_run_goes_on_exactly(learner: str, kind: Kind, tmp_path: Path) ->
 
 @pytest.mark.parametrize("learner", LIMITED)
 def test_a_limit_on_cvar_lowers_it(learner: str) -> None:
-    def learned(**constraint: Any) -> Run:
-        return train(EDGE, learner, settings=quick_settings(learner), seed=1, constraint=constraint)
+    def learned(kind: str | None, limit: float) -> Run:
+        row = row_of(learner, kind)
+        return train(EDGE, row, settings=quick_settings(row), seed=1, constraint={"alpha": 0.75, "limit": limit})
 
     # CPO cannot be without a limit, but with one that nothing reaches.
-    free = learned(kind="cvar", alpha=0.75, limit=1000.0) if learner == "cpo" else learned(kind="none", alpha=0.75)
-    careful = learned(kind="cvar", alpha=0.75, limit=1.0)
+    free = learned("cvar" if learner == "cpo" else None, 1000.0)
+    careful = learned("cvar", 1.0)
     before, after = free.evaluate(), careful.evaluate()
     assert before.alpha == after.alpha == 0.75
     # Of ten steps at most; the goal is within reach of every start in four.
@@ -141,8 +145,8 @@ def test_a_limit_on_cvar_lowers_it(learner: str) -> None:
 
 
 def test_cpo_needs_a_limit() -> None:
-    with pytest.raises(UserError, match="'projection' keeps to exactly one limit"):
-        short("cpo", "none")
+    with pytest.raises(UserError, match="'projection' keeps to a limit; give a constraint"):
+        row_of("cpo", None)
 
 
 def test_the_command_line_takes_another_kind_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -152,7 +156,7 @@ def test_the_command_line_takes_another_kind_too(tmp_path: Path, capsys: pytest.
     text = capsys.readouterr().out
     assert "limit on CVaR 0.9 of the hazard cost" in text and "CVaR" in text and "mean of the hazard" not in text
     run = load_run(out)
-    assert run.learner == "cpo" and run.settings.constraint.kind == "cvar" and run.settings.rule == "projection"
+    assert run.learner == "cpo" and run.row == row_of("cpo", "cvar")
     assert [constraint.in_words() for constraint in run.constraints] == ["CVaR 0.9 of the hazard cost of a trajectory"]
     # Of two episodes the worst tenth is the worse one.
     costs = run.data.transitions.safety[:, 0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from samba_rl.data.journal import Journal
 from samba_rl.errors import Paused, UserError
 from samba_rl.improve.policies import UniformPolicy
 from samba_rl.runs import Run, load_run, resume, train
-from samba_rl.runs.trials import Trials
+from samba_rl.runs.trials import Trial, Trials
 from samba_rl.tasks.faults.settings import RealSettings
 from samba_rl.tasks.gym.task import GymTask
 from samba_rl.types import Traces
@@ -95,7 +95,7 @@ def check_kept(run: Run, fault: str, folder: Path) -> None:
 @pytest.mark.parametrize("fault", ["nan", "inf", "shape", "throw"])
 def test_a_fault_pauses_the_run_which_goes_on_when_it_is_resumed(fault: str, tmp_path: Path) -> None:
     folder, task = tmp_path / "run", moody(fault)
-    with pytest.raises(Paused, match="Put the system in order before the run goes on") as caught:
+    with pytest.raises(Paused, match="Put the system in order before the run continues") as caught:
         train(task, out=folder, **HOW)
     assert FAULTS[fault] in str(caught.value) and "\n" not in str(caught.value)
     check_kept(resume(folder, task), fault, folder)
@@ -139,6 +139,16 @@ def test_without_a_folder_a_pause_ends_the_run() -> None:
         train(moody("throw"), **HOW)
 
 
+def outcome(running: Generator[object, None, Trial]) -> Trial:
+    """The trial that a generator returns when it is exhausted."""
+    while True:
+        try:
+            next(running)
+        except StopIteration as end:
+            trial: Trial = end.value
+            return trial
+
+
 def test_one_of_several_episodes_fails_and_the_others_go_on() -> None:
     task = Line(horizon=10)
 
@@ -148,7 +158,7 @@ def test_one_of_several_episodes_fails_and_the_others_go_on() -> None:
 
     object.__setattr__(task, "_step", broken)
     trials = Trials(task.world(), RealSettings(on_fault="continue"))
-    trial = trials(UniformPolicy((0.0,), (0.6,)), 8, torch.Generator().manual_seed(0))
+    trial = outcome(trials(UniformPolicy((0.0,), (0.6,)), 8, torch.Generator().manual_seed(0)))
     lengths = trial.traces.active.sum(1)
     assert len(trial.failures) == int((lengths < 10).sum()) > 0 and int(lengths.max()) == 10
     assert bool(trial.traces.x.isfinite().all()) and bool(trial.traces.cost.isfinite().all())

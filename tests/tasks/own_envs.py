@@ -1,4 +1,4 @@
-"""Environments as users write them, good ones and broken ones."""
+"""Environments and cost functions as users write them, working and broken."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ register()
 
 
 def danger(x: Tensor, u: Tensor) -> Tensor:
-    """A safety cost as it should be."""
+    """A correct safety cost."""
     return (x[..., 0].abs() - 1).clamp(0, 1)
 
 
@@ -125,21 +125,21 @@ def first_row_only(x: Tensor, u: Tensor) -> Tensor:
 
 
 def with_numpy(x: Tensor, u: Tensor) -> Any:
-    """Gives no tensor."""
+    """Returns an array instead of a tensor."""
     return np.abs(x[:, 0].numpy())
 
 
 def raising(x: Tensor, u: Tensor) -> Tensor:
-    """Fails."""
+    """Raises an exception."""
     return x[..., 7]
 
 
 def writing(x: Tensor, u: Tensor) -> Tensor:
-    """Changes what it was given."""
+    """Modifies its argument."""
     x[..., 0] = 0
     return x[..., 0].clone()
 
 
 def undefined(x: Tensor, u: Tensor) -> Tensor:
-    """Gives NaN."""
+    """Returns NaN."""
     return torch.full((len(x),), torch.nan, dtype=x.dtype)

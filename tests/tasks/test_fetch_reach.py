@@ -136,20 +136,20 @@ def test_goals() -> None:
     assert torch.equal(x[:, :6], x[:1, :6].expand(50_000, 6))
 
 
-def test_the_start_is_the_simulators() -> None:
-    """The constant agrees with the simulator, so that imagined episodes begin where real ones do."""
+def test_the_start_agrees_with_the_simulator() -> None:
+    """The constant agrees with the simulator, so that imagined episodes start where real ones do."""
     simulation = FetchSimulation()
     assert simulation.reset(0, 0, with_goal(1.45))[:6] == pytest.approx(np.array(START), abs=1e-8)
     simulation.close()
 
 
 def straight(observation: Tensor, generator: Generator) -> Tensor:
-    """To the goal at full speed, 3.3 cm a step."""
+    """Move to the goal at full speed, 3.3 cm per step."""
     move = ((observation[:, 6:9] - observation[:, :3]) / 0.033).clamp(-1, 1)
     return torch.cat([move, torch.zeros(len(move), 1).double()], dim=1)
 
 
-def test_straight_to_the_goal_scores_what_the_reading_of_the_paper_measured() -> None:
+def test_straight_to_the_goal_reaches_the_reference_scores() -> None:
     """Full speed to the goal: return about -0.25, median safety cost about 0.74."""
 
     world = TASK.world(2)
@@ -185,8 +185,8 @@ def test_picture_follows_the_robot() -> None:
 
 
 @pytest.mark.slow
-def test_hand_written_controllers_score_what_the_reading_of_the_paper_measured() -> None:
-    """Three controllers of the paper's reading on 123 goals: return and quartiles of the safety cost."""
+def test_hand_written_controllers_reach_the_reference_scores() -> None:
+    """Three controllers on 123 goals: return and quartiles of the safety cost."""
 
     def still(observation: Tensor, generator: Generator) -> Tensor:
         return torch.zeros(len(observation), 4).double()

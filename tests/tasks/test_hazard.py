@@ -2,8 +2,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from samba_rl import AngleHazard, UserError
 from samba_rl.tasks.hazard import wrap

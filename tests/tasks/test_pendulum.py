@@ -4,8 +4,7 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from samba_rl import SafePendulum
 
@@ -27,7 +26,7 @@ def test_step_and_cost_equal_gymnasiums(angle: float, speed: float, torque: floa
 
 
 def test_a_hundred_steps_stay_equal_to_gymnasiums() -> None:
-    """Errors do not build up: whole trajectories agree, started and driven alike."""
+    """Errors do not accumulate: whole trajectories from the same start and actions agree."""
     env = gymnasium.make("Pendulum-v1").unwrapped
     generator = torch.Generator().manual_seed(3)
     x = TASK.start(1, generator)

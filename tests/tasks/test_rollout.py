@@ -1,4 +1,6 @@
 import math
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -7,7 +9,8 @@ from numpy.typing import NDArray
 from torch import Generator, Tensor
 
 from samba_rl import SafeCartPoleDoublePendulum, SafePendulum, UniformPolicy, UserError, rollout
-from samba_rl.tasks.task import Step, Task
+from samba_rl.tasks.task import Task
+from samba_rl.tasks.world import Step
 
 RANDOM = UniformPolicy((-2.0,), (2.0,))
 
@@ -16,7 +19,7 @@ def seeded(seed: int) -> Generator:
     return Generator().manual_seed(seed)
 
 
-def test_traces_are_what_the_task_says() -> None:
+def test_traces_agree_with_the_task() -> None:
     task = SafePendulum()
     traces = rollout(task.world(), RANDOM, 40, generator=seeded(0))
     assert traces.x.shape == (40, 31, 2) and traces.u.shape == (40, 30, 1) and traces.safety.shape == (40, 30, 1)
@@ -51,7 +54,7 @@ def test_an_episode_ends_once_balanced_and_stays_there() -> None:
     for i in traces.terminated.nonzero()[:, 0].tolist():
         end = int(lengths[i])
         assert bool((traces.cost[i, end - 5 : end] <= 0.01).all())
-        # No earlier five in a row were that good.
+        # No earlier five costs in a row were that low.
         good = (traces.cost[i, : end - 1] <= 0.01).tolist()
         assert all(not all(good[k : k + 5]) for k in range(len(good) - 4))
         assert torch.equal(traces.x[i, end:], traces.x[i, end].expand(31 - end, 2))
@@ -111,7 +114,7 @@ class Failing:
         pass
 
 
-def test_a_step_that_failed_did_not_take_place_and_breaks_the_episode_off() -> None:
+def test_a_failed_step_is_not_taken_and_ends_the_episode() -> None:
     whole = rollout(SafePendulum().world(), RANDOM, 3, 8, generator=seeded(0))
     traces = rollout(Failing(), RANDOM, 3, 8, generator=seeded(0))
     assert traces.active.sum(1).tolist() == [8, 3, 0] and not bool(traces.terminated.any())
@@ -140,3 +143,22 @@ def test_transitions_are_the_steps_that_took_place() -> None:
         assert steps.episode[part].tolist() == [100 + i] * length and steps.step[part].tolist() == list(range(length))
         assert steps.terminated[part].tolist() == [False] * (length - 1) + [bool(traces.terminated[i])]
         k += length
+
+
+def test_the_pendulums_run_without_gymnasium_and_mujoco() -> None:
+    script = """
+import sys
+sys.modules.update(dict.fromkeys(["gymnasium", "mujoco", "gymnasium_robotics"]))
+import torch
+from samba_rl.improve.policies import UniformPolicy
+from samba_rl.tasks import make_task
+from samba_rl.tasks.faults.guard import GuardedWorld
+from samba_rl.tasks.rollout import rollout
+for name in ("safe-pendulum", "safe-cart-pole-double-pendulum"):
+    task = make_task(name, horizon=4)
+    low, high = (tuple(bound.tolist()) for bound in task.action_bounds())
+    traces = rollout(GuardedWorld(task.world()), UniformPolicy(low, high), 3, generator=torch.Generator())
+    print(*traces.x.shape)
+"""
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
+    assert result.stdout.splitlines() == ["3 5 2", "3 5 6"], result.stderr

@@ -1,4 +1,4 @@
-"""Simulations in processes: order, failures, death."""
+"""Simulations in processes: order of results, failures and dead processes."""
 
 import os
 import signal
@@ -53,7 +53,7 @@ class Counter:
 
 
 class Odometer(Counter):
-    """Counts steps over resets too."""
+    """Also counts steps across resets."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -84,7 +84,7 @@ def test_results_come_in_the_order_of_the_episodes(workers: int) -> None:
     assert x.tolist() == [[i, 0] for i in range(5)]
     step = world.step(x, actions(5))
     assert step.x.tolist() == [[i, 1] for i in range(5)]
-    # What was measured is taken as it is, not computed anew.
+    # Measured costs are used as they are, not computed again.
     assert step.charges.cost.tolist() == [1, 2, 3, 4, 5]
     assert step.charges.safety.tolist() == [[0.25]] * 5
     assert step.charges.violation[:, 0].tolist() == [False, True, False, False, False]
@@ -109,7 +109,7 @@ def test_a_failure_names_the_cause_and_the_others_go_on() -> None:
         world.step(x, actions(4, 2.0, at=1))
     with pytest.raises(UserError, match="slot 2 was misused"):
         world.step(x, actions(4, -2.0, at=2))
-    # Answers and questions still belong together after that.
+    # Answers still belong to the right calls afterwards.
     assert world.step(x, actions(4)).x[:, 0].tolist() == [0, 1, 2, 3]
     world.close()
 
@@ -124,8 +124,8 @@ def test_every_episode_fails_alone(workers: int) -> None:
     assert isinstance(failures[1], RuntimeError) and "slot 1 broke" in str(failures[1])
     assert [str(failures[i]) for i in (2, 3, 4)] == [
         "slot 2 was misused",
-        "safe-pendulum: step gave a state of shape [3]; expected [2]",
-        "safe-pendulum: step gave safety costs of shape [2]; expected [1]",
+        "safe-pendulum: step returned a state of shape [3]; expected [2]",
+        "safe-pendulum: step returned safety costs of shape [2]; expected [1]",
     ]
     assert all(isinstance(failures[i], UserError) for i in (2, 3, 4))
     assert step.x.tolist() == [[0, 1], [1, 0], [2, 0], [3, 0], [4, 0], [5, 1]]
@@ -136,7 +136,7 @@ def test_every_episode_fails_alone(workers: int) -> None:
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_what_simulations_carry_over_resets_can_be_put_back(workers: int) -> None:
+def test_state_kept_across_resets_can_be_restored(workers: int) -> None:
     world = SimulatedWorld(TASK, Odometer, workers)
     assert world.state_dict() == {}
     x = world.reset(5, Generator().manual_seed(0))
@@ -144,7 +144,7 @@ def test_what_simulations_carry_over_resets_can_be_put_back(workers: int) -> Non
         world.step(x, actions(5), torch.arange(5) >= k)
     world.reset(3, Generator().manual_seed(0))
     state = world.state_dict()
-    # Also of those that are not needed at the moment; the second carries nothing.
+    # Simulations that are idle at the moment are included; the second one keeps nothing.
     assert {key: int(value) for key, value in state.items()} == {
         "episodes": 5,
         "0/total": 1,
@@ -155,13 +155,13 @@ def test_what_simulations_carry_over_resets_can_be_put_back(workers: int) -> Non
     world.reset(5, Generator().manual_seed(0))
     with pytest.raises(RuntimeError, match="slot 3 broke"):
         world.step(x, actions(5, 2.0, at=3))
-    # What has failed is made anew; in another process than the failed one nothing is lost.
+    # A failed simulation is replaced; the other process loses nothing.
     sound = {"episodes": 5, "0/total": 2, "2/total": 4, "4/total": 4} if workers else {}
     assert {key: int(value) for key, value in world.state_dict().items()} == sound
     world.reset(5, Generator().manual_seed(0))
     fresh = {"episodes": 5, "0/total": 0, "2/total": 0, "3/total": 0, "4/total": 0}
     assert {key: int(value) for key, value in world.state_dict().items()} == {**fresh, **sound}
-    # The same simulations, in the same world: only what they carry is put back.
+    # In the same simulations, only the kept state is restored.
     world.load_state_dict(state)
     assert world.state_dict() == state
     world.reset(5, Generator().manual_seed(0))
@@ -174,15 +174,17 @@ def test_a_state_that_does_not_fit_is_refused() -> None:
     world = SimulatedWorld(TASK, Odometer, 0)
     one = torch.tensor(1)
     for key in ("3/total", "total", "x/total", "0/"):
-        with pytest.raises(UserError, match=f"of 3 episodes, has an entry '{key}'; give it as state_dict"):
+        with pytest.raises(
+            UserError, match=f"of 3 episodes has an unexpected entry '{key}'; pass the dict that state_dict"
+        ):
             world.load_state_dict({"episodes": torch.tensor(3), key: one})
-    with pytest.raises(UserError, match="of 0 episodes, has an entry '0/total'"):
+    with pytest.raises(UserError, match="of 0 episodes has an unexpected entry '0/total'"):
         world.load_state_dict({"0/total": one})
-    with pytest.raises(UserError, match="a simulation was given, but this one keeps none"):
+    with pytest.raises(UserError, match="this simulation keeps no state across resets"):
         SimulatedWorld(TASK, Counter, 0).load_state_dict({"episodes": one, "0/total": one})
 
 
-def test_what_was_measured_keeps_its_digits() -> None:
+def test_measured_values_keep_their_precision() -> None:
     class Exact(Counter):
         def step(self, slot: int, u: NDArray[np.float64]) -> Outcome:
             return Outcome(np.array([0.1, 1e-300]), 0.1, (1 / 3,), (False,))

@@ -1,4 +1,4 @@
-"""What every task promises, and what it says to bad input."""
+"""Contracts that every task must satisfy, and its errors for bad input."""
 
 import math
 
@@ -35,7 +35,7 @@ def test_shapes_dtypes_and_ranges(task: Task, dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize("task", KNOWN, ids=lambda task: task.name)
 def test_a_batch_is_its_rows(task: Task) -> None:
-    """What happens to one episode does not depend on the others."""
+    """Each row of a batch is computed independently of the others."""
     generator = torch.Generator().manual_seed(2)
     x = task.start(20, generator)
     u = 2 * torch.rand(20, 1, generator=generator, dtype=torch.float64) - 1
@@ -82,14 +82,23 @@ def test_actions_are_clipped() -> None:
     assert task.admit(inside, 2) is inside
 
 
-def test_clipping_with_bounds_of_their_own() -> None:
+def test_clipping_with_different_bounds() -> None:
     bounds = (Quantity("a", "", -1.0, 1.0), Quantity("b", "", 0.0, 5.0))
     task = SafePendulum(actions=bounds)
     assert task.clip(torch.tensor([[-3.0, -3.0], [0.5, 9.0]])).tolist() == [[-1.0, 0.0], [0.5, 5.0]]
 
 
+@pytest.mark.parametrize("task", ALL, ids=lambda task: task.name)
+def test_action_bounds_are_those_of_the_actions(task: Task) -> None:
+    low, high = task.action_bounds()
+    assert low.dtype == high.dtype == torch.float64 and low.device.type == high.device.type == "cpu"
+    assert low.tolist() == [a.low for a in task.actions] and high.tolist() == [a.high for a in task.actions]
+    low.zero_()  # belongs to the caller
+    assert task.action_bounds()[0].tolist() == [a.low for a in task.actions]
+
+
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
-def test_actions_that_are_no_numbers_are_refused(bad: float) -> None:
+def test_actions_that_are_not_finite_are_refused(bad: float) -> None:
     task = SafeCartPoleDoublePendulum()
     x = task.start(3)
     u = torch.zeros(3, 1, dtype=torch.float64)
@@ -124,11 +133,11 @@ def test_observations_are_scaled_by_their_ranges_where_those_are_finite() -> Non
     assert centre.tolist() == [0, 0, 4] and scale.tolist() == [1, 1, 6]
 
 
-def test_observations_without_ranges_are_scaled_by_what_was_seen() -> None:
+def test_observations_without_ranges_are_scaled_by_the_data() -> None:
     task = Line()
     centre, scale = task.observation_scale(torch.tensor([[1.0], [3.0], [8.0]], dtype=torch.float64))
     assert centre.tolist() == pytest.approx([4.0]) and scale.tolist() == pytest.approx([math.sqrt((9 + 1 + 16) / 3)])
-    # A range with one end is none.
+    # A range with only one finite end is not used.
     half = Line(observations=(Quantity("x", "m", 0.0),))
     assert half.observation_scale(torch.tensor([[1.0], [3.0]]))[0].tolist() == [2]
 
@@ -139,7 +148,7 @@ def test_an_observation_that_never_changed_is_only_shifted(x: list[list[float]])
     assert centre.tolist() == pytest.approx(x[0]) and scale.tolist() == [1]
 
 
-def test_ranges_and_what_was_seen_are_mixed_by_column() -> None:
+def test_ranges_and_data_are_combined_by_column() -> None:
     task = SafeCartPoleDoublePendulum()
     x = task.start(50, torch.Generator().manual_seed(0))
     seen = task.observe(x)
@@ -158,7 +167,7 @@ def test_impossible_horizons_are_refused(horizon: int) -> None:
 @pytest.mark.parametrize(
     ("actions", "message"),
     [
-        ((Quantity("torque", "Nm"),), "'torque' has bounds -inf..inf; give finite ones"),
+        ((Quantity("torque", "Nm"),), "'torque' has bounds -inf..inf; give finite bounds"),
         ((Quantity("torque", "Nm", 1.0, -1.0),), "'torque' has low 1.0 ≥ high -1.0"),
     ],
 )
@@ -170,7 +179,7 @@ def test_impossible_bounds_are_refused(actions: tuple[Quantity, ...], message: s
 def test_unknown_names_are_answered_with_the_nearest() -> None:
     with pytest.raises(UserError, match="no system is called 'safe-pendlum'; did you mean 'safe-pendulum'"):
         make_task("safe-pendlum")
-    with pytest.raises(UserError, match="there are: safe-cart-pole-double-pendulum, safe-fetch-reach, safe-pendulum"):
+    with pytest.raises(UserError, match="available: safe-cart-pole-double-pendulum, safe-fetch-reach, safe-pendulum"):
         make_task("zzz")
     with pytest.raises(UserError, match="safe-pendulum has no setting 'horizn'; did you mean 'horizon'"):
         make_task("safe-pendulum", horizn=3)

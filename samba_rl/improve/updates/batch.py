@@ -1,50 +1,84 @@
-"""What an update gets, and what it tells."""
+"""The batch that an update learns from, the report it returns, and the protocol of updates."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
-from torch import Tensor
+import torch
+from torch import Generator, Tensor
 
-
-class Limit(NamedTuple):
-    """A limit that a step keeps to by itself."""
-
-    advantage: Tensor
-    """Of the actions on the constraint [N]; lower is better."""
-    excess: float
-    """By how much the constraint is above what it is to stay under; negative: below."""
-    steps: float
-    """Of a trajectory, on average: so many advantages add up to a change of the constraint."""
+from samba_rl.types import State
 
 
 class Batch(NamedTuple):
-    """N steps with what there is to learn from them."""
+    """N steps with everything an update needs. Advantages are of costs: lower is better."""
 
     inputs: Tensor
     """Normalised observations [N, no]."""
     raw: Tensor
-    """Actions in half widths [N, nu]."""
-    advantage: Tensor
-    """[N]; lower is better."""
+    """Actions in half widths of their range [N, nu]."""
+    objective: Tensor
+    """Weighted sum of the objectives' advantages [N]."""
+    tails: Tensor
+    """Advantages on the constraints [m, N]."""
     critic_inputs: Tensor
-    """[K, N, nc]"""
+    """Inputs of the K critics [K, N, nc]."""
     targets: Tensor
-    """What the critics should have said [K, N]."""
-    limit: Limit | None = None
+    """Monte-Carlo targets of the critics [K, N]."""
+    multipliers: tuple[float, ...] = ()
+    """λ of each constraint, in `unit`s."""
+    unit: float = 1.0
+    """Cost that λ = 1 stands for, per unit of a constraint."""
+    excess: tuple[float, ...] = ()
+    """By how much each constraint exceeds its target; negative below it."""
+    steps: float = 1.0
+    """Mean number of steps of a trajectory: that many advantages add up to a change of a constraint."""
+
+    @property
+    def lagrangian(self) -> Tensor:
+        """Return the advantage of objective and constraints together, each weighed by its λ [N]."""
+        total = self.objective
+        for multiplier, tail in zip(self.multipliers, self.tails, strict=True):
+            total = total + self.unit * multiplier * tail
+        # Without the division a large λ would be a large step as well.
+        return total / (1 + sum(self.multipliers))
 
 
 class UpdateReport(NamedTuple):
-    """How an update went."""
+    """The outcome of an update."""
 
     kl: float
-    """How far the policy moved."""
+    """Divergence between the policies before and after."""
     clipped: float
-    """Share of steps whose probability has changed by more than `clip` in the end."""
+    """Share of steps whose action probability changed by more than `clip`."""
     epochs: int
-    """Passes in which the policy moved."""
+    """Passes over the batch in which the policy moved."""
     critic_loss: tuple[float, ...]
-    """In variances of the targets, by critic."""
+    """Mean squared error of each critic, in variances of its targets."""
     nu: float | None = None
-    """What a unit of the constraint weighed, in units of the advantage, where the step found that by itself; infinity
-    where it heard the constraint alone."""
+    """Multiplier that the update found by itself, in units of the advantage per unit of the constraint; infinite if
+    only the constraint was followed. None: the update uses the given multipliers."""
+
+
+class Update(Protocol):
+    """Moves a policy and fits its critics. Nothing else writes their parameters."""
+
+    std_floor: float
+    """Lower bound of the policy's standard deviation, in half widths of the action range."""
+
+    @property
+    def optimisers(self) -> tuple[torch.optim.Adam, ...]:
+        """Return the optimisers, which remember past gradients."""
+        ...
+
+    def __call__(self, batch: Batch, generator: Generator) -> UpdateReport:
+        """Learn from a batch."""
+        ...
+
+    def state_dict(self) -> State:
+        """Return the state of the optimisers."""
+        ...
+
+    def load_state_dict(self, state: State) -> None:
+        """Restore what `state_dict` returned."""
+        ...

@@ -1,55 +1,60 @@
-"""Natural gradient updates: a step of the policy within a trust region, and the critics' regression."""
+"""Natural-gradient updates: one step of the policy within a trust region, and the critics' regression."""
 
 from __future__ import annotations
 
-import math
-from typing import final
+from typing import NamedTuple, Protocol, final
 
 import torch
 from torch import Generator
 
 from samba_rl.improve.advantages import Critics
-from samba_rl.improve.policies import GaussianPolicy
 from samba_rl.improve.updates.batch import Batch, UpdateReport
 from samba_rl.improve.updates.networks import optimiser_state, part_sizes, random_order, restore_optimiser
-from samba_rl.improve.updates.projection import Projection
 from samba_rl.improve.updates.proximal import ProximalSettings
 from samba_rl.improve.updates.regression import CriticRegression
-from samba_rl.improve.updates.trust_region import TrustRegion, TrustRegionSettings
 from samba_rl.types import State
 
 
-@final
-class TrustRegionUpdate:
-    """TRPO's step, or CPO's where a batch has a limit; and the critics' regression, in as many passes as PPO makes."""
+class NaturalStep(NamedTuple):
+    """The outcome of one natural-gradient step."""
 
-    def __init__(
-        self, policy: GaussianPolicy, critics: Critics, settings: TrustRegionSettings, regression: ProximalSettings
-    ) -> None:
-        self._trust_region, self._projection = TrustRegion(policy, settings), Projection(policy, settings)
-        self._settings = regression
-        self.regression = CriticRegression(critics, regression)
-        self.std_floor = policy.settings.std_floor
-        """The policy's standard deviation is lifted to this after every step."""
+    kl: float
+    """Divergence between the policies before and after."""
+    accepted: bool
+    """Whether the policy moved."""
+    nu: float | None = None
+    """Multiplier that the step found by itself; see `UpdateReport.nu`."""
+
+
+class NaturalStepper(Protocol):
+    """Takes natural-gradient steps."""
+
+    std_floor: float
+    """Lower bound of the policy's standard deviation, in half widths of the action range."""
+
+    def step(self, batch: Batch) -> NaturalStep:
+        """Take one step on a batch."""
+        ...
+
+
+@final
+class NaturalUpdate:
+    """One step of the policy, and the critics' regression in as many passes as the proximal update makes."""
+
+    def __init__(self, stepper: NaturalStepper, critics: Critics, settings: ProximalSettings) -> None:
+        self._stepper, self._settings = stepper, settings
+        self.regression = CriticRegression(critics, settings)
+        self.std_floor = stepper.std_floor
 
     @property
     def optimisers(self) -> tuple[torch.optim.Adam, ...]:
-        """What remembers past gradients: the critics'."""
+        """Return the critics' optimiser, the only one."""
         return (self.regression.optimiser,)
 
     def __call__(self, batch: Batch, generator: Generator) -> UpdateReport:
         """Learn from a batch."""
-        self._trust_region.std_floor = self._projection.std_floor = self.std_floor
-        if batch.limit is None:
-            step = self._trust_region(batch.inputs, batch.raw, batch.advantage)
-            kl, accepted, nu = step.kl, step.accepted, None
-        else:
-            limit = batch.limit
-            projected = self._projection(
-                batch.inputs, batch.raw, batch.advantage, limit.advantage, limit.excess, limit.steps
-            )
-            kl, accepted = projected.kl, projected.accepted
-            nu = math.inf if projected.case == "recovery" else projected.nu * float(batch.advantage.std(correction=0))
+        self._stepper.std_floor = self.std_floor
+        step = self._stepper.step(batch)
         with torch.no_grad():
             regression = self.regression.of(batch.critic_inputs, batch.targets)
             count = len(batch.inputs)
@@ -57,13 +62,13 @@ class TrustRegionUpdate:
             for _ in range(self._settings.epochs):
                 regression.epoch(random_order(count, len(sizes), generator, batch.inputs.device), sizes)
             losses = regression.losses().tolist()
-        return UpdateReport(kl, 0.0, int(accepted), tuple(losses), nu)
+        return UpdateReport(step.kl, 0.0, int(step.accepted), tuple(losses), step.nu)
 
     def state_dict(self) -> State:
-        """What the critics' optimiser remembers."""
+        """Return the state of the critics' optimiser."""
         return {"critics": optimiser_state(self.regression.optimiser), "std_floor": self.std_floor}
 
     def load_state_dict(self, state: State) -> None:
-        """Go on as the one that gave this state would have."""
+        """Restore what `state_dict` returned."""
         restore_optimiser(self.regression.optimiser, state["critics"])
         self.std_floor = float(state["std_floor"])

@@ -1,4 +1,4 @@
-"""What updates share: tanh networks with gradients in closed form, optimisers that can be saved, batches in parts."""
+"""Parts that updates share: tanh networks with gradients in closed form, optimiser states, and minibatches."""
 
 from __future__ import annotations
 
@@ -18,52 +18,56 @@ class Networks:
     """K tanh networks of one shape side by side, with their gradients in closed form; for use without autograd."""
 
     def __init__(self, layers: Sequence[tuple[Tensor, Tensor]], *others: Tensor) -> None:
-        """Weights [K, ni, no] and biases [K, 1, no] by layer, or those of `nn.Linear`; `others` are parameters too."""
+        """Wrap the weights [K, ni, no] and biases [K, 1, no] of each layer, or those of one `nn.Linear` each.
+
+        `others` are parameters outside the layers whose gradients the caller sets.
+        """
         parameters = [*others, *(parameter for layer in layers for parameter in layer)]
         sizes = [parameter.numel() for parameter in parameters]
         self.gradient = torch.zeros(sum(sizes), device=parameters[0].device)
-        """Of all parameters, one vector, so that its norm is one operation; their own gradients are views of it."""
+        """Gradient of all parameters as one vector, whose norm is one operation; their `.grad` are views of it."""
         views = [part.view_as(p) for part, p in zip(torch.split(self.gradient, sizes), parameters, strict=True)]
         for parameter, view in zip(parameters, views, strict=True):
             parameter.grad = view
         self.others = views[: len(others)]
+        """Gradients of `others`, as views of `gradient`."""
         rest = views[len(others) :]
         self._weights, self._biases = _stacked([w for w, _ in layers], [b for _, b in layers])
         self._weight_gradients, self._bias_gradients = _stacked(rest[::2], rest[1::2])
         self._activations: list[Tensor] = []
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Outputs [K, N, no] at inputs [K, N, ni]."""
+        """Return the outputs [K, N, no] at inputs [K, N, ni] and keep the activations for `backward`."""
         self._activations = [inputs]
         for weight, bias in zip(self._weights[:-1], self._biases[:-1], strict=True):
             self._activations.append(tanh_(torch.baddbmm(bias, self._activations[-1], weight)))
         return torch.baddbmm(self._biases[-1], self._activations[-1], self._weights[-1])
 
     def backward(self, slope: Tensor) -> None:
-        """Set the gradient, from the loss's derivative by the outputs [K, N, no] of the last call; once for each."""
+        """Set the gradient from the derivative of the loss by the last outputs [K, N, no]; call it once per forward."""
         for i in reversed(range(len(self._weights))):
             before = self._activations.pop()
             self._weight_gradients[i].copy_(before.mT @ slope)
             torch.sum(slope, 1, keepdim=True, out=self._bias_gradients[i])
             if i:
                 slope = slope @ self._weights[i].mT
-                # In place: on a CPU new memory would cost more than the multiplication by 1 - tanh².
+                # In place: on a CPU, allocating memory costs more than multiplying by 1 - tanh².
                 torch.ops.aten.tanh_backward.grad_input(slope, before, grad_input=slope)
 
     def limit(self, norm: float) -> None:
-        """Shorten the gradient to this norm."""
+        """Shorten the gradient to this norm if it is longer."""
         self.gradient *= (norm / (self.gradient.norm() + 1e-6)).clamp(max=1)
 
 
 def optimiser_state(optimiser: torch.optim.Adam) -> State:
-    """The rate, and what is remembered of each parameter."""
+    """Return copies of the learning rate and of Adam's moments for each parameter."""
     (group,) = optimiser.param_groups
     moments = [{name: value.clone() for name, value in optimiser.state.get(p, {}).items()} for p in group["params"]]
     return {"rate": group["lr"], "moments": moments}
 
 
 def restore_optimiser(optimiser: torch.optim.Adam, state: State) -> None:
-    """Go on as the optimiser that gave this state would have."""
+    """Restore what `optimiser_state` returned."""
     (group,) = optimiser.param_groups
     group["lr"] = float(state["rate"])
     for parameter, moments in zip(group["params"], state["moments"], strict=True):
@@ -76,27 +80,27 @@ def restore_optimiser(optimiser: torch.optim.Adam, state: State) -> None:
 
 
 def _stacked(weights: list[Tensor], biases: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
-    """Views [K, ni, no] and [K, 1, no], also of one `nn.Linear`'s [no, ni] and [no]."""
+    """Return views [K, ni, no] and [K, 1, no], of `nn.Linear`'s [no, ni] and [no] too."""
     weights = [weight.T[None] if weight.dim() == 2 else weight for weight in weights]
     return weights, [bias.view(len(weight), 1, -1) for weight, bias in zip(weights, biases, strict=True)]
 
 
 def cut(tensors: list[Tensor], sizes: list[int], dim: int) -> Iterator[tuple[Tensor, ...]]:
-    """Tensors of the same length along a dimension, part by part."""
+    """Iterate over minibatches of these sizes: slices of all tensors along a dimension."""
     return zip(*(torch.split(tensor, sizes, dim) for tensor in tensors), strict=True)
 
 
 def part_sizes(count: int, wanted: int) -> list[int]:
-    """`count` steps in equal parts of about the wanted size."""
+    """Divide `count` steps into minibatches of nearly equal sizes, about the wanted one."""
     parts = max(1, round(count / wanted))
     return [(part + 1) * count // parts - part * count // parts for part in range(parts)]
 
 
 def shuffled(tensors: list[Tensor], dim: int, order: Tensor | None) -> list[Tensor]:
-    """Tensors in another order along a dimension; None: as they are."""
+    """Reorder tensors along a dimension; None leaves them as they are."""
     return tensors if order is None else [each.index_select(dim, order) for each in tensors]
 
 
 def random_order(count: int, parts: int, generator: Generator, device: torch.device) -> Tensor | None:
-    """An order for one pass; with a single part none is needed."""
+    """Draw the order of one pass; None for a single minibatch, which needs no order."""
     return None if parts == 1 else torch.randperm(count, generator=generator, device=device)

@@ -1,4 +1,4 @@
-"""The proximal update: several passes over one batch of traces, held near the policy that made them."""
+"""The proximal update (PPO): several passes over one batch, near the policy that made it."""
 
 from __future__ import annotations
 
@@ -26,41 +26,44 @@ from samba_rl.types import State
 
 @dataclass(frozen=True)
 class ProximalSettings:
-    """How far and how fast the policy moves."""
+    """Clipped policy steps (PPO), and the regression of the critics."""
 
     epochs: int = 10
-    """Passes over the batch at most."""
+    """Maximum number of passes over the batch."""
     minibatch: int = 3_000
-    """Steps in one gradient."""
+    """Number of steps in one minibatch."""
     policy_rate: float = 2e-3
-    """Adam's learning rate of the policy, at first."""
+    """Initial learning rate of the policy (Adam)."""
     kl_target: float | None = 0.01
-    """After each update the rate grows or shrinks by half, within a tenth and ten times the first one, if the policy
-    moved by less than half or more than twice this divergence. None: it stays."""
+    """KL divergence that one update should cause. The learning rate is multiplied by 1.5 if the policy moved by less
+    than half of it, divided by 1.5 if by more than twice of it, and stays within a tenth and ten times `policy_rate`.
+    None: constant learning rate."""
     critic_rate: float = 3e-3
-    """Adam's learning rate of the critics."""
+    """Learning rate of the critics (Adam)."""
     clip: float = 0.2
-    """How far the probability of an action may change, as a share, before its gradient is cut off."""
+    """Relative change of an action's probability beyond which its gradient is cut off."""
     kl_stop: float = 0.1
-    """The policy rests for the remaining passes once its divergence from where it began exceeds this."""
+    """KL divergence from the policy before the update beyond which the policy rests for the remaining passes."""
     max_gradient_norm: float = 0.5
-    """Of the policy and of the critics."""
+    """Norm to which longer gradients of the policy or the critics are shortened."""
     entropy: float = 0.0
     """Weight of the policy's entropy, in standard deviations of the advantage."""
     critic_loss: Literal["squared", "clipped"] = "squared"
+    """Loss of the critics. squared: the squared error. clipped: values stay within `clip` of those before the update,
+    as in PPO."""
 
 
 @final
 class ProximalUpdate:
     """PPO's clipped surrogate for the policy and regression for the critics, with Adam.
 
-    Gradients are in closed form: with networks this small autograd takes longer than the sums themselves.
+    Gradients are in closed form: for networks this small, autograd takes longer than the arithmetic.
     """
 
     def __init__(self, policy: GaussianPolicy, critics: Critics, settings: ProximalSettings) -> None:
         self.settings = settings
         self.std_floor = policy.settings.std_floor
-        """The policy's standard deviation is lifted to this after every step."""
+        """Lower bound of the policy's standard deviation after every step, in half widths of the action range."""
         self._policy = policy
         self.policy_optimiser = torch.optim.Adam(policy.parameters(), lr=settings.policy_rate, fused=True)
         self.regression = CriticRegression(critics, settings)
@@ -70,7 +73,8 @@ class ProximalUpdate:
         """Learn from a batch."""
         settings, count = self.settings, len(batch.inputs)
         regression = self.regression.of(batch.critic_inputs, batch.targets)
-        advantage = (batch.advantage - batch.advantage.mean()) / (batch.advantage.std(correction=0) + 1e-8)
+        advantage = batch.lagrangian
+        advantage = (advantage - advantage.mean()) / (advantage.std(correction=0) + 1e-8)
         linear = [layer for layer in self._policy.network if isinstance(layer, nn.Linear)]
         actor = Networks([(layer.weight, layer.bias) for layer in linear], self._policy.log_std)
         old = self._density(actor.forward(batch.inputs[None])[0], batch.raw).log
@@ -87,18 +91,18 @@ class ProximalUpdate:
         log_ratio = self._density(actor.forward(batch.inputs[None])[0], batch.raw).log - old
         change = log_ratio.expm1()
         divergence, outside = (change - log_ratio).mean(), (change.abs() > settings.clip).float().mean()
-        # Together, so that the device is waited for once.
+        # One transfer, so that the device is waited for once.
         kl, clipped, *critic_loss = torch.stack([divergence, outside, *regression.losses()]).tolist()
         self._adapt_rate(kl)
         return UpdateReport(kl, clipped, epochs, tuple(critic_loss))
 
     @property
     def optimisers(self) -> tuple[torch.optim.Adam, ...]:
-        """What remembers past gradients."""
+        """Return the optimisers of the policy and the critics."""
         return self.policy_optimiser, self.regression.optimiser
 
     def state_dict(self) -> State:
-        """What the optimisers remember."""
+        """Return the state of both optimisers."""
         return {
             "policy": optimiser_state(self.policy_optimiser),
             "critics": optimiser_state(self.regression.optimiser),
@@ -106,7 +110,7 @@ class ProximalUpdate:
         }
 
     def load_state_dict(self, state: State) -> None:
-        """Go on as the one that gave this state would have."""
+        """Restore what `state_dict` returned."""
         restore_optimiser(self.policy_optimiser, state["policy"])
         restore_optimiser(self.regression.optimiser, state["critics"])
         self.std_floor = float(state["std_floor"])
@@ -120,13 +124,13 @@ class ProximalUpdate:
             group["lr"] = min(10 * first, max(first / 10, group["lr"] * factor))
 
     def _policy_step(self, actor: Networks, inputs: Tensor, raw: Tensor, advantage: Tensor, old: Tensor) -> Tensor:
-        """One gradient step; gives an estimate of the divergence before it."""
+        """Take one gradient step and return an estimate of the divergence before it."""
         settings = self.settings
         density = self._density(actor.forward(inputs[None])[0], raw)
         log_ratio = density.log - old
         ratio = log_ratio.exp()
-        # Costs are minimised: the larger of the two is the pessimistic one. Where that is the held one the policy has
-        # no influence; elsewhere the derivative by the log density is ratio · advantage itself.
+        # Costs are minimised, so the larger of the two is the pessimistic one. Where that is the clipped one, the
+        # gradient is zero; elsewhere the derivative by the log density is ratio · advantage.
         free, held = ratio * advantage, ratio.clamp(1 - settings.clip, 1 + settings.clip) * advantage
         slope = torch.where(free < held, 0, free)[:, None] / len(inputs)
         actor.backward((slope * density.by_output)[None])
@@ -137,7 +141,7 @@ class ProximalUpdate:
         return (ratio - 1 - log_ratio).mean()
 
     def _density(self, outputs: Tensor, raw: Tensor) -> _Density:
-        """Of actions raw [N, nu] where the policy's network says outputs [N, nu]."""
+        """Compute the density of actions raw [N, nu] where the policy's network outputs [N, nu]."""
         policy = self._policy
         bound = policy.settings.mean_bound
         precision = (-policy.log_std).exp()
@@ -151,11 +155,11 @@ class ProximalUpdate:
 
 
 class _Density(NamedTuple):
-    """How likely actions are, and how that changes."""
+    """Log density of actions, and its derivatives."""
 
     log: Tensor
-    """The logarithm [N], up to a constant."""
+    """Log density [N], up to a constant."""
     by_output: Tensor
-    """Its derivative by the outputs of the policy's network [N, nu],"""
+    """Derivative of the log density by the outputs of the policy's network [N, nu]."""
     by_log_std: Tensor
-    """and by the logarithm of the standard deviation [N, nu]."""
+    """Derivative of the log density by the logarithm of the standard deviation [N, nu]."""

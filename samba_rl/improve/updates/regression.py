@@ -1,4 +1,4 @@
-"""The critics' regression, which every update makes beside its own step of the policy."""
+"""Regression of the critics on Monte-Carlo targets, which every update rule performs beside its policy step."""
 
 from __future__ import annotations
 
@@ -12,46 +12,46 @@ from samba_rl.improve.updates.networks import Networks, cut, shuffled
 
 
 class RegressionSettings(Protocol):
-    """What the regression needs to know."""
+    """Settings of the regression; `ProximalSettings` has them."""
 
     @property
     def critic_rate(self) -> float:
-        """Adam's learning rate."""
+        """Return Adam's learning rate."""
         ...
 
     @property
     def critic_loss(self) -> Literal["squared", "clipped"]:
-        """Whether values are held near what they were."""
+        """Return the kind of loss; "clipped" keeps values within `clip` of those before the update."""
         ...
 
     @property
     def clip(self) -> float:
-        """How near."""
+        """Return how far a value may move before its gradient is cut off, in standard deviations of the targets."""
         ...
 
     @property
     def max_gradient_norm(self) -> float:
-        """Longer gradients are shortened."""
+        """Return the norm to which longer gradients are shortened."""
         ...
 
 
 @final
 class CriticRegression:
-    """Fits critics to Monte-Carlo targets with Adam, gradients in closed form."""
+    """Fits critics to Monte-Carlo targets with Adam and gradients in closed form."""
 
     def __init__(self, critics: Critics, settings: RegressionSettings) -> None:
         self._critics, self._settings = critics, settings
         self.optimiser = torch.optim.Adam(critics.parameters(), lr=settings.critic_rate, fused=True)
 
     def of(self, inputs: Tensor, targets: Tensor) -> Regression:
-        """The regression on one batch: inputs [K, N, nc] and targets [K, N]."""
+        """Start the regression on a batch of inputs [K, N, nc] and targets [K, N]."""
         self._critics.renormalise(targets)
         return Regression(self._critics, self.optimiser, self._settings, inputs, self._critics.normalised(targets))
 
 
 @final
 class Regression:
-    """Of critics on one batch; for use without autograd."""
+    """The regression of critics on one batch; for use without autograd."""
 
     def __init__(
         self,
@@ -68,20 +68,20 @@ class Regression:
         self._old = [self._networks.forward(inputs)[..., 0]] if clipped else []
 
     def epoch(self, order: Tensor | None, sizes: list[int]) -> None:
-        """One pass over the batch, in parts of these sizes."""
+        """Make one pass over the batch, in minibatches of these sizes."""
         for part in cut(shuffled([self._inputs, self._targets, *self._old], 1, order), sizes, dim=1):
             self._step(*part)
 
     def losses(self) -> Tensor:
-        """Mean squared errors, in variances of the targets [K]."""
+        """Return the mean squared error of each critic, in variances of its targets [K]."""
         return (self._networks.forward(self._inputs)[..., 0] - self._targets).square().mean(1)
 
     def _step(self, inputs: Tensor, targets: Tensor, *old: Tensor) -> None:
-        """One gradient step; of the clipped loss if there are old values."""
+        """Take one gradient step; with old values, on the clipped loss."""
         settings, networks = self._settings, self._networks
         values = networks.forward(inputs)[..., 0]
         error = values - targets
-        # Of the sum over critics: each has its own parameters, so they meet in the limit on the gradient's norm alone.
+        # The gradient of the sum over critics. Each has its own parameters, so only the norm limit couples them.
         slope = error * (2 / error.shape[1])
         for before in old:
             held = values.clamp(before - settings.clip, before + settings.clip)

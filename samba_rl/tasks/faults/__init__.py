@@ -1,1 +1,1 @@
-"""Keep a misbehaving system from taking the run along."""
+"""Containment of systems that misbehave: NaN, exceptions, hangs and dead processes."""

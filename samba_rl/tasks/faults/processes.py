@@ -1,4 +1,4 @@
-"""Simulations in processes of their own: one that fails, dies or hangs takes nothing else with it."""
+"""Simulations in separate processes, so that one that fails, dies or hangs affects nothing else."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, final
 from samba_rl.errors import UserError
 from samba_rl.tasks.faults.timed import (
     CLOSE_LIMIT,
-    PAUSE,
+    POLL_INTERVAL,
     START_LIMIT,
     Answer,
     Call,
     NoAnswer,
     SimulationError,
-    carry_out,
+    call_method,
     one_line,
 )
 
@@ -32,48 +32,48 @@ if TYPE_CHECKING:
     from samba_rl.tasks.simulation import Simulation
 
 
-def _for_the_pipe(error: Exception) -> Exception:
-    """An exception that the other side can read whatever it was: classes of the user's may be unknown there."""
+def _picklable(error: Exception) -> Exception:
+    """Return the exception in a form that the parent can unpickle; it may not know classes defined by the user."""
     if isinstance(error, UserError):
         return UserError(str(error))
     return SimulationError(one_line(error), "".join(traceback.format_exception(error)))
 
 
 def _serve(pipe: Connection, factory: bytes) -> None:
-    """Run a simulation in a process: one answer when it is ready, then lists of answers to (method, calls, at once)."""
+    """Run a simulation in this process: report when it is ready, then answer (method, calls, one_by_one) requests."""
     import cloudpickle
 
-    # Ctrl-C reaches every process of the terminal; the parent alone decides what happens then.
+    # Ctrl-C reaches every process of the terminal; only the parent decides what to do about it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # When the parent goes away or closes its end, there is nobody left to answer.
+    # The parent has exited or closed its end: nobody is left to answer.
     with contextlib.suppress(EOFError, OSError):
         try:
             simulation: Simulation = cloudpickle.loads(factory)()
         except Exception as error:
-            pipe.send([(False, _for_the_pipe(error))])
+            pipe.send([(False, _picklable(error))])
             return
         with contextlib.closing(simulation):
             pipe.send([(True, None)])
             while True:
-                method, calls, at_once = pipe.recv()
+                method, calls, one_by_one = pipe.recv()
                 answers: list[Answer] = []
                 for call in calls:
                     try:
-                        answers.append((True, carry_out(simulation, method, call)))
+                        answers.append((True, call_method(simulation, method, call)))
                     except Exception as error:
-                        answers.append((False, _for_the_pipe(error)))
-                    if at_once or len(answers) == len(calls):
+                        answers.append((False, _picklable(error)))
+                    if one_by_one or len(answers) == len(calls):
                         pipe.send(answers)
                         answers = []
 
 
 @contextlib.contextmanager
 def interrupts_held() -> Iterator[None]:
-    """Hold Ctrl-C back for a moment: a process started now does not see it before it can say that it ignores it."""
+    """Block Ctrl-C, so that a process started now cannot receive it before it has set itself to ignore it."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
-    # Started now, because its start lets signals through again and would otherwise fall inside.
+    # Starting the tracker unblocks signals, so it must not happen inside the block.
     resource_tracker.ensure_running()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
@@ -84,7 +84,7 @@ def interrupts_held() -> Iterator[None]:
 
 @final
 class Worker:
-    """A process with a simulation in it."""
+    """A process that runs a simulation."""
 
     def __init__(self, factory: Callable[[], Simulation]) -> None:
         import cloudpickle
@@ -98,23 +98,23 @@ class Worker:
         with interrupts_held():
             self._process.start()
         theirs.close()
-        # The first is that it is ready.
-        self._owed, self._ready = 1, False
+        # The first answer says that the process is ready.
+        self._pending, self._ready = 1, False
         self.slots: set[int] = set()
-        """The episodes that have been prepared."""
-        self.spoilt = False
-        """Whether it raised an exception, so that nobody knows what state it is in."""
+        """Episodes that have been prepared."""
+        self.tainted = False
+        """True after an exception, which leaves the simulation in an unknown state."""
         self.failure: Exception | None = None
-        """Why it can no longer be asked."""
+        """Reason why the process can no longer be used, or None."""
 
     def send(self, method: str, calls: Sequence[Call], timeout: float | None) -> None:
-        """Ask. With a timeout each answer comes at once, so that it is clear which call does not return."""
+        """Send calls of a method; with a timeout, each is answered separately, to show which one does not return."""
         self._settle(timeout)
         if self.failure is not None:
             return
         try:
             self.pipe.send((method, calls, timeout is not None))
-            self._owed = len(calls)
+            self._pending = len(calls)
         except OSError:
             self._die()
         except BaseException as error:
@@ -122,7 +122,7 @@ class Worker:
             raise
 
     def receive(self) -> list[Answer]:
-        """The next answers; none if the process has died."""
+        """Return the next answers, or an empty list if the process has died."""
         try:
             answers: list[Answer] = self.pipe.recv()
         except (EOFError, OSError):
@@ -131,12 +131,12 @@ class Worker:
         except BaseException as error:
             self._lose(error)
             raise
-        self._owed -= len(answers)
+        self._pending -= len(answers)
         return answers
 
     def _settle(self, timeout: float | None) -> None:
-        """Wait until it is ready, and for answers that nobody waited for because of Ctrl-C."""
-        while self._owed and self.failure is None:
+        """Wait until the process is ready and discard answers left over after Ctrl-C."""
+        while self._pending and self.failure is None:
             if timeout is not None and not self.pipe.poll(limit := max(timeout, START_LIMIT)):
                 self.end(NoAnswer(f"not ready within {limit:g} s"))
                 return
@@ -149,23 +149,23 @@ class Worker:
         self._process.join(timeout=CLOSE_LIMIT)
         self.end(
             RuntimeError(
-                f"a simulation's process died (exit code {self._process.exitcode}). In a script, start the run below "
+                f"a simulation process died (exit code {self._process.exitcode}). In a script, start the run under "
                 'if __name__ == "__main__": so that processes can import it, or run in this process with workers=0'
             )
         )
 
     def _lose(self, error: BaseException) -> None:
-        """End the process because a message may have gone through by half, so that the next would be misread."""
-        self.end(RuntimeError(f"a simulation's process was lost in the middle of a message: {one_line(error)}"))
+        """End the process: a message may have been cut in half, and the next one would be misread."""
+        self.end(RuntimeError(f"a simulation process was lost in the middle of a message: {one_line(error)}"))
 
     def end(self, failure: Exception) -> None:
-        """Kill the process, for this reason."""
+        """Kill the process and record the reason."""
         self.failure = failure
         self._process.kill()
         self.close()
 
     def close(self) -> None:
-        """Let the simulation close and the process end."""
+        """Close the simulation and end the process."""
         self.pipe.close()
         self._process.join(timeout=CLOSE_LIMIT)
         if self._process.is_alive():
@@ -173,31 +173,31 @@ class Worker:
             self._process.join(timeout=CLOSE_LIMIT)
 
 
-def ask_workers(questions: Sequence[tuple[Worker, Sequence[Call]]], method: str, timeout: float | None) -> list[Answer]:
-    """The answers of processes that work side by side, worker after worker, each in the order of its calls.
+def call_workers(requests: Sequence[tuple[Worker, Sequence[Call]]], method: str, timeout: float | None) -> list[Answer]:
+    """Call a method in several processes in parallel and return the answers, worker by worker in the order of calls.
 
-    One that takes longer than `timeout` seconds for a call is ended; its other calls fail too.
+    A process that takes longer than `timeout` seconds for a call is killed; its remaining calls fail too.
     """
-    answers: list[list[Answer]] = [[] for _ in questions]
-    for worker, calls in questions:
+    answers: list[list[Answer]] = [[] for _ in requests]
+    for worker, calls in requests:
         worker.send(method, calls, timeout)
     limit = math.inf if timeout is None else timeout
-    left = [limit] * len(questions)
+    left = [limit] * len(requests)
     while True:
         awaited = {
             worker.pipe: i
-            for i, (worker, calls) in enumerate(questions)
+            for i, (worker, calls) in enumerate(requests)
             if worker.failure is None and len(answers[i]) < len(calls)
         }
         if not awaited:
             break
-        # See `Timed` for why the waits are short.
-        pause = min(PAUSE, *(left[i] for i in awaited.values()))
+        # Short waits, for the reasons given in `Timed`.
+        pause = min(POLL_INTERVAL, *(left[i] for i in awaited.values()))
         before = time.monotonic()
         ready = {awaited[pipe] for pipe in awaited.keys() & set(connection.wait(list(awaited), pause))}
         spent = min(time.monotonic() - before, pause)
         for i in awaited.values():
-            worker = questions[i][0]
+            worker = requests[i][0]
             left[i] -= spent
             if i in ready:
                 answers[i] += worker.receive()
@@ -206,6 +206,6 @@ def ask_workers(questions: Sequence[tuple[Worker, Sequence[Call]]], method: str,
                 worker.end(NoAnswer(f"no answer within {limit:g} s"))
     return [
         answer
-        for (worker, calls), given in zip(questions, answers, strict=True)
+        for (worker, calls), given in zip(requests, answers, strict=True)
         for answer in [*given, *[(False, worker.failure)] * (len(calls) - len(given))]
     ]

@@ -1,4 +1,4 @@
-"""Settings for a real system that fails."""
+"""Settings for failures of the real system."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from samba_rl.errors import UserError
 
 @dataclass(frozen=True)
 class RealSettings:
-    """What is done when the real system fails: NaN, infinity, a wrong shape, an error, no answer."""
+    """Reaction to a failure of the real system: NaN, infinity, a wrong shape, an exception or no answer."""
 
     on_fault: Literal["pause", "continue"] = "pause"
-    """The episode is kept up to there and learned from. pause: then the run stops, to be resumed when the system is in
-    order. continue: it goes on with the next trial."""
+    """Reaction to a failed episode, which is kept up to the failure and learned from. pause: stop the run, to be
+    resumed once the system works again. continue: go on with the next trial."""
     faults_in_a_row: int = 3
-    """After this many trials with a fault, one behind the other, the run pauses in any case."""
+    """Number of consecutive trials with a fault after which the run pauses in any case."""
     timeout: float | None = None
-    """Seconds within which a reset or a step must answer. None: it is waited for."""
+    """Time limit for one reset or step, in seconds; None means no limit."""
 
     def __post_init__(self) -> None:
         if self.faults_in_a_row < 1:

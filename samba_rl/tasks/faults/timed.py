@@ -1,6 +1,6 @@
-"""A system in this process, called so that one that does not return can be given up; and errors in one line.
+"""Calls with a time limit to a system in this process, and one-line error messages.
 
-A question is a method of `Simulation` and a list of calls of it; each call has an answer of its own.
+A request names a method of `Simulation` and lists calls of it; each call gets its own answer.
 """
 
 from __future__ import annotations
@@ -19,31 +19,31 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Call = tuple[Any, ...]
-"""The arguments of one call."""
+"""Arguments of one call."""
 Answer = tuple[bool, Any]
-"""Whether the call went well, and its result or its exception."""
+"""True and the result of a call, or False and its exception."""
 
 START_LIMIT = 120.0
-"""Seconds for a process to start and for a simulation to be made or drawn, where there is a limit at all: that takes
-much longer than a step does."""
+"""Time limit for starting a process and for making or drawing a simulation, in seconds, where steps have a limit; these
+take much longer than a step."""
 CLOSE_LIMIT = 5.0
-"""Seconds for a simulation to be closed."""
-PAUSE = 0.2
-"""Seconds between two looks at the clock while an answer is awaited."""
+"""Time limit for closing a simulation, in seconds."""
+POLL_INTERVAL = 0.2
+"""Longest single wait for an answer, in seconds; see `Timed`."""
 
 
 class NoAnswer(TimeoutError):  # noqa: N818 - reads as what happened
-    """A system has not answered in time."""
+    """A system did not answer in time."""
 
 
 @final
 class SimulationError(RuntimeError):
-    """A simulation raised an exception in its process."""
+    """A simulation raised an exception in its own process."""
 
     def __init__(self, summary: str, trace: str) -> None:
         super().__init__(summary, trace)
         self.summary = summary
-        """The exception in one line."""
+        """The original exception in one line."""
         self._trace = trace
 
     def __str__(self) -> str:
@@ -51,7 +51,7 @@ class SimulationError(RuntimeError):
 
 
 def one_line(error: BaseException) -> str:
-    """An exception in one line, with its type where its text is not written for people."""
+    """Return an exception in one line, with its type unless the message is written for users."""
     if isinstance(error, SimulationError):
         return error.summary
     text = " ".join(str(error).split())
@@ -62,106 +62,106 @@ def one_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
-def carry_out(simulation: Simulation, method: str, call: Call) -> Any:
-    """One call of a simulation's method; those that it need not have do nothing."""
+def call_method(simulation: Simulation, method: str, call: Call) -> object:
+    """Call a method of a simulation; `prepare` and `state` return None where they are not implemented."""
     if method in ("prepare", "state") and not hasattr(simulation, method):
         return None
     if method == "set_state" and not hasattr(simulation, method):
-        raise UserError("the state of a simulation was given, but this one keeps none; give it to the one it came from")
+        raise UserError("this simulation keeps no state across resets; restore the state in the one that it came from")
     return getattr(simulation, method)(*call)
 
 
-class _Errand:
-    """A call on its way to the thread and back."""
+class _Request:
+    """A call waiting for its result from the thread."""
 
-    def __init__(self, function: Callable[[], Any]) -> None:
+    def __init__(self, function: Callable[[], object]) -> None:
         self.function = function
         self.done = threading.Event()
         self.result: Any = None
         self.error: BaseException | None = None
 
 
-def _run_errands(errands: queue.SimpleQueue[_Errand | None]) -> None:
-    while (errand := errands.get()) is not None:
+def _serve(requests: queue.SimpleQueue[_Request | None]) -> None:
+    while (request := requests.get()) is not None:
         try:
-            errand.result = errand.function()
+            request.result = request.function()
         except BaseException as error:
-            errand.error = error
-        errand.done.set()
+            request.error = error
+        request.done.set()
 
 
 @final
 class Timed:
-    """Makes calls in a thread of its own, always the same one, and waits for each only so long.
+    """Runs calls in one thread of its own and waits for each up to a time limit.
 
-    A thread cannot be ended from outside: once a call has not returned in time, no other can be made.
+    A thread cannot be killed: after a call that did not return in time, no further calls are possible.
     """
 
     def __init__(self) -> None:
-        self._errands: queue.SimpleQueue[_Errand | None] | None = None
+        self._requests: queue.SimpleQueue[_Request | None] | None = None
         self._failure: NoAnswer | None = None
 
     @property
     def hung(self) -> bool:
-        """Whether a call has not returned in time."""
+        """Return True if a call did not return in time."""
         return self._failure is not None
 
     def __call__(self, function: Callable[[], T], timeout: float) -> T:
-        """What the function gives or raises, or `NoAnswer` after `timeout` seconds."""
+        """Call the function and return its result; raise its exception, or `NoAnswer` after `timeout` seconds."""
         if self._failure is not None:
             raise self._failure
-        if self._errands is None:
-            self._errands = queue.SimpleQueue()
-            threading.Thread(target=_run_errands, args=(self._errands,), daemon=True, name="samba-rl system").start()
-        errand = _Errand(function)
-        self._errands.put(errand)
+        if self._requests is None:
+            self._requests = queue.SimpleQueue()
+            threading.Thread(target=_serve, args=(self._requests,), daemon=True, name="samba-rl system").start()
+        request = _Request(function)
+        self._requests.put(request)
         left = timeout
-        # In short waits, so that Ctrl-C is heard everywhere, and so that time in which this program itself was
+        # Wait in short intervals, so that Ctrl-C works on every platform and time during which this program was
         # suspended does not count.
-        while not errand.done.wait(min(left, PAUSE)):
-            left -= PAUSE
+        while not request.done.wait(min(left, POLL_INTERVAL)):
+            left -= POLL_INTERVAL
             if left <= 0:
                 self._failure = NoAnswer(f"no answer within {timeout:g} s")
                 raise self._failure
-        if errand.error is not None:
-            raise errand.error
-        result: T = errand.result
+        if request.error is not None:
+            raise request.error
+        result: T = request.result
         return result
 
     def close(self) -> None:
         """End the thread, unless it hangs."""
-        if self._errands is not None:
-            self._errands.put(None)
-            self._errands = None
+        if self._requests is not None:
+            self._requests.put(None)
+            self._requests = None
 
 
 @final
-class Here:
-    """A simulation in this process."""
+class InProcess:
+    """A simulation in this process, made when it is first called."""
 
     def __init__(self, factory: Callable[[], Simulation]) -> None:
         self._factory = factory
         self._simulation: Simulation | None = None
         self._timed = Timed()
         self.slots: set[int] = set()
-        """The episodes that have been prepared."""
-        self.spoilt = False
-        """Whether it raised an exception, so that nobody knows what state it is in."""
+        """Episodes that have been prepared."""
+        self.tainted = False
+        """True after an exception, which leaves the simulation in an unknown state."""
 
     @property
     def hung(self) -> bool:
-        """Whether a call has not returned in time, so that no other can be made."""
+        """Return True if a call did not return in time; no further calls are possible."""
         return self._timed.hung
 
     def ask(self, method: str, calls: Sequence[Call], timeout: float | None) -> list[Answer]:
-        """The answers to the calls, each of which may take `timeout` seconds."""
+        """Return the answers to the calls, each of which may take `timeout` seconds."""
         return [self._answer(method, call, timeout) for call in calls]
 
     def _answer(self, method: str, call: Call, timeout: float | None) -> Answer:
         try:
             if self._simulation is None:
                 self._simulation = self._within(None if timeout is None else START_LIMIT, self._factory)
-            return True, self._within(timeout, partial(carry_out, self._simulation, method, call))
+            return True, self._within(timeout, partial(call_method, self._simulation, method, call))
         except Exception as error:
             return False, error
 

@@ -1,7 +1,7 @@
-"""Software pictures of the two pendulums, and the palette that all pictures share.
+"""Software renderer for the two pendulums, and the palette shared by all pictures.
 
-No display and no OpenGL are needed, so every machine draws the same picture: uint8 [size, size, 3]. Angles are in
-rad from upright, counter-clockwise (to the left) positive.
+It needs neither a display nor OpenGL, so every machine draws the same picture: uint8 [size, size, 3]. Angles are in
+rad from upright, positive counter-clockwise (to the left).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     Picture = npt.NDArray[np.uint8]
     Floats = npt.NDArray[np.float64]
 
-# Hues near Okabe and Ito's, which the colour-blind can tell apart; red is also much darker than orange.
+# Hues close to Okabe and Ito's palette for the colour-blind; red is also much darker than orange.
 BACKGROUND: Colour = (247, 248, 250)
 SKY: Colour = (224, 231, 240)
 FLOOR: Colour = (222, 226, 232)
@@ -41,28 +41,29 @@ GRIP: Colour = (250, 228, 50)
 
 CIRCLE = np.stack([np.cos(np.arange(64) * np.pi / 32), np.sin(np.arange(64) * np.pi / 32)], axis=1)
 
-TORQUE_LIMIT = 2.0  # N m, that of Pendulum-v1
-# m: where the camera starts to follow, so that two links of 0.6 m stay in sight; half of what it sees at least
+TORQUE_LIMIT = 2.0  # N m, as in Pendulum-v1
+# m: distance from the origin at which the camera starts to follow the cart, and least half-width of its view; with
+# these, two links of 0.6 m stay in sight.
 CART_TRAVEL, CART_VIEW = 0.6, 1.85
-RAIL = -0.28  # m, the rail's height against the pivot's
+RAIL = -0.28  # m, height of the rail relative to the pivot
 
 
 def check_finite(**values: npt.ArrayLike | None) -> None:
-    """Raise an error naming the first argument that holds a nan or an infinity (None passes)."""
+    """Raise an error that names the first argument with NaN or infinity; None passes."""
     for name, value in values.items():
         if value is not None and not np.all(np.isfinite(np.asarray(value, dtype=np.float64))):
             raise UserError(f"{name} must be finite, got {value}")
 
 
 def supersampling(size: int, large: int) -> int:
-    """Return how finely to supersample a picture of `size` pixels: `large` times, small ones twice that."""
+    """Return the supersampling factor for a picture of `size` pixels: `large`, or twice that for small pictures."""
     if size < 16:
         raise UserError(f"size must be at least 16, got {size}")
     return large if size >= 256 else 2 * large
 
 
 def _clip(value: float, limit: float) -> float:
-    """Return `value` moved into [-limit, limit]."""
+    """Return `value` clipped to [-limit, limit]."""
     return max(-limit, min(limit, value))
 
 
@@ -77,19 +78,19 @@ def _arc(centre: npt.ArrayLike, radius: float, low: float, high: float) -> Float
 
 
 class _Canvas:
-    """A supersampled Pillow picture addressed in world units, y upwards, `half` units to each side."""
+    """A supersampled Pillow picture with coordinates in world units: y upwards, `half` units to each side."""
 
     def __init__(self, size: int, half: float, x: float = 0.0, image: Image.Image | None = None):
         from PIL import Image, ImageDraw
 
         self.size, self.factor = size, supersampling(size, large=3)
         full = size * self.factor
-        self.pixel = 2.0 * half / size  # one final pixel in world units, the least useful line width
+        self.pixel = 2.0 * half / size  # one final pixel in world units, the smallest useful line width
         self.image = image or Image.new("RGB", (full, full), BACKGROUND)
         self._draw = ImageDraw.Draw(self.image)
         self._scale = np.array([1.0, -1.0]) * full / (2.0 * half)
         self._shift = full / 2.0 - np.array([x, 0.0]) * self._scale
-        self._low, self._high = np.full(2, float(full)), np.zeros(2)  # bounds of what was drawn on
+        self._low, self._high = np.full(2, float(full)), np.zeros(2)  # bounds of the area drawn on
 
     def polygon(self, points: npt.ArrayLike, colour: Colour) -> None:
         """Fill the polygon through `points` [n, 2]."""
@@ -113,39 +114,39 @@ class _Canvas:
         self.polygon(np.concatenate(outline), colour)
 
     def arrow(self, points: Floats, width: float, colour: Colour) -> None:
-        """Draw a stroke along `points` [n, 2] with a head that ends at the last of them."""
+        """Draw an arrow along `points` [n, 2] with its tip at the last one."""
         head = 2.6 * max(width, self.pixel)
         tail = points[np.linalg.norm(points - points[-1], axis=1) > 1.05 * head]
         along = points[-1] - (tail[-1] if len(tail) else points[0])
         along *= head / np.linalg.norm(along)
         side, base = 0.58 * along[::-1] * (-1.0, 1.0), points[-1] - along
-        if len(tail):  # else the arrow is so short that it is all head
+        if len(tail):  # otherwise the arrow is so short that only its head is drawn
             self.stroke(np.vstack([tail, base]), width, colour)
         self.polygon([points[-1], base + side, base - side], colour)
 
     def rod(self, start: Floats, end: Floats, width: float) -> None:
-        """Draw a link, dark with a lighter core so that it reads on any sector."""
+        """Draw a link, dark with a lighter core, so that it is visible on any sector."""
         self.stroke(np.stack([start, end]), width, INK)
         self.stroke(np.stack([start, end]), 0.42 * width, STEEL)
 
     def hinge(self, centre: npt.ArrayLike, radius: float) -> None:
-        """Draw a joint, or a wheel."""
+        """Draw a joint or a wheel."""
         self.disc(centre, radius, INK)
         self.disc(centre, 0.45 * radius, BACKGROUND)
 
     def sectors(self, pivot: Floats, radius: float, unsafe: Region, hazard: Region) -> None:
-        """Draw the hazard sector and, on it, the unsafe one."""
-        # Nothing but a flat background is below them, so fills already mixed with it look translucent.
+        """Draw the hazard sector and, on top of it, the unsafe sector."""
+        # The background is flat, so fills that are already mixed with it look translucent.
         for (low, high), fill, rim in ((hazard, HAZARD_FILL, HAZARD), (unsafe, UNSAFE_FILL, UNSAFE)):
             arc = _arc(pivot, radius, low, min(high, low + 2.0 * math.pi))
             self.polygon(np.vstack([pivot, arc]), fill)
             self.stroke(arc, 0.03 * radius, rim)
 
     def array(self, untouched: Picture | None = None) -> Picture:
-        """Return the picture, uint8 [size, size, 3]; where nothing was drawn, it is that of `untouched`."""
+        """Return the picture, uint8 [size, size, 3], using `untouched` where nothing was drawn."""
         if untouched is None:
             return np.array(self.image.reduce(self.factor))
-        # Shrinking is what costs most, so only the part that was drawn on is shrunk.
+        # Downsampling is the most expensive part, so only the area drawn on is downsampled.
         x0, y0 = np.clip(self._low // self.factor - 1, 0, self.size - 1).astype(int).tolist()
         x1, y1 = np.clip(self._high // self.factor + 2, 1, self.size).astype(int).tolist()
         box = (x0 * self.factor, y0 * self.factor, x1 * self.factor, y1 * self.factor)
@@ -156,7 +157,7 @@ class _Canvas:
 
 @lru_cache(maxsize=8)
 def _dial(size: int, unsafe: Region, hazard: Region) -> tuple[Image.Image, Picture]:
-    """Return all that stands still in the pendulum's picture, supersampled and final."""
+    """Return the static part of the pendulum's picture, supersampled and final."""
     canvas, pivot = _Canvas(size, 1.25), np.zeros(2)
     canvas.disc(pivot, 1.15, DIAL)
     canvas.sectors(pivot, 1.15, unsafe, hazard)
@@ -184,7 +185,7 @@ def draw_pendulum(
     canvas.rod(pivot, _polar(pivot, 0.93, angle), 0.15)
     if torque:
         share = _clip(torque / TORQUE_LIMIT, 1.0)
-        start = angle + math.copysign(0.3, share)  # beside the rod, on the side the torque pushes it to
+        start = angle + math.copysign(0.3, share)  # beside the rod, on the side to which the torque pushes it
         canvas.arrow(_arc(pivot, 0.42, start, start + 2.9 * share), 0.07 * min(1.0, 4 * abs(share)), ACTION)
     canvas.hinge(pivot, 0.13)
     return canvas.array(untouched)
@@ -194,7 +195,7 @@ def draw_pendulum(
 def _rail(size: int, x: float, half: float, target: float) -> tuple[Image.Image, Picture]:
     """Return the rail and the target (at height `target` m) as seen from `x` m, supersampled and final.
 
-    There is a tick each half metre; the origin's is longer, and becomes a pointer when it is out of sight.
+    There is a tick every half metre. The one at the origin is longer; when it is out of sight, an arrow points to it.
     """
     canvas = _Canvas(size, half, x)
     canvas.stroke([(x - half, RAIL), (x + half, RAIL)], 0.04, STEEL)
@@ -231,13 +232,13 @@ def draw_cart_double_pendulum(
     image, untouched = _rail(size, camera, half, 2.0 * link)
     canvas, pivot = _Canvas(size, half, camera, image.copy()), np.array([position, 0.0])
     canvas.sectors(pivot, 1.15 * link, unsafe, hazard)
-    canvas.stroke([(position - link, RAIL), (position + link, RAIL)], 0.04, STEEL)  # over the sectors
+    canvas.stroke([(position - link, RAIL), (position + link, RAIL)], 0.04, STEEL)  # on top of the sectors
     for wheel in (-0.13, 0.13):
         canvas.hinge((position + wheel, RAIL + 0.09), 0.07)
     canvas.stroke([(position - 0.15, -0.05), (position + 0.15, -0.05)], 0.17, INK)
     if force:
         share = _clip(force / force_limit, 1.0)
-        # Next to the edge the arrow stays back from the cart, or its head would be out of sight.
+        # Near the edge the arrow stays behind the cart, so that its head remains in sight.
         middle, reach = camera + _clip(position - camera, half - 0.45), 0.4 * share
         ends = np.array([(middle - reach, RAIL - 0.24), (middle + reach, RAIL - 0.24)])
         canvas.arrow(ends, 0.08 * min(1.0, 2.5 * abs(share)), ACTION)

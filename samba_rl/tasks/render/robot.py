@@ -1,10 +1,10 @@
-"""Software pictures of the Fetch robot: MuJoCo's meshes through a numpy z-buffer, without display or OpenGL."""
+"""Software renderer for the Fetch robot: MuJoCo's meshes on a numpy z-buffer, without a display or OpenGL."""
 
 from __future__ import annotations
 
 import math
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -23,15 +23,17 @@ from samba_rl.tasks.render.drawing import (
 )
 
 if TYPE_CHECKING:
+    from mujoco import MjData, MjModel
+
     from samba_rl.tasks.render.drawing import Colour, Floats, Picture
 
     Ints = npt.NDArray[np.int64]
 
-TABLE_TOP, SLAB_TOP, SLAB_Y = 0.4, 0.9, (0.45, 1.05)  # m, where the hazard's box on the Fetch table is
+TABLE_TOP, SLAB_TOP, SLAB_Y = 0.4, 0.9, (0.45, 1.05)  # m, extent of the hazard's box on the table
 LOOK_AT, DISTANCE = (1.19, 0.75, 0.62), 2.5  # m
-AZIMUTH, ELEVATION = math.radians(103), math.radians(-20)  # nearly along y, so that x runs across
+AZIMUTH, ELEVATION = math.radians(103), math.radians(-20)  # nearly along y, so that x runs across the picture
 FOCAL = 2.05  # focal length in picture widths
-LAMP = np.array([0.30, -0.62, 0.725])  # the direction of the light, a unit vector
+LAMP = np.array([0.30, -0.62, 0.725])  # direction of the light, a unit vector
 PLANE, BOX, MESH = 0, 6, 7  # MuJoCo's mjtGeom, without importing mujoco
 
 
@@ -40,7 +42,7 @@ def _box(low: npt.ArrayLike, high: npt.ArrayLike) -> tuple[Floats, Floats]:
     corners, normals = [], []
     for axis, sign in ((axis, sign) for axis in range(3) for sign in (-1.0, 1.0)):
         square = np.full((4, 3), sign)
-        # Seen from outside the corners go counter-clockwise, on either side of the box.
+        # Seen from outside, the corners run counter-clockwise on every side of the box.
         square[:, (axis + 1) % 3] = (-1.0, sign, 1.0, -sign)
         square[:, (axis + 2) % 3] = (-1.0, -sign, 1.0, sign)
         corners += [square[[0, 1, 2]], square[[0, 2, 3]]]
@@ -61,13 +63,13 @@ def _ball() -> Floats:
 class _Scene(NamedTuple):
     """The visible triangles of a MuJoCo model, each in the frame of its geom."""
 
-    parts: list[tuple[int, slice]]  # the id of each geom and where its triangles are
+    parts: list[tuple[int, slice]]  # id of each geom and the range of its triangles
     corners: Floats  # [n, 3, 3] m
-    normals: Floats  # [n, 3, 3], one for each corner
+    normals: Floats  # [n, 3, 3], one per corner
     colours: Floats  # [n, 3] in 0..255
 
-    def posed(self, data: Any) -> tuple[Floats, Floats]:
-        """Return the corners (m) and the normals in the world, both [n, 3, 3], for this MjData."""
+    def posed(self, data: MjData) -> tuple[Floats, Floats]:
+        """Return the corners (m) and normals in world coordinates, both [n, 3, 3], for the given MjData."""
         corners, normals = np.empty_like(self.corners), np.empty_like(self.normals)
         for geom, part in self.parts:
             turn = data.geom_xmat[geom].reshape(3, 3).T
@@ -77,8 +79,8 @@ class _Scene(NamedTuple):
 
 
 @lru_cache(maxsize=4)
-def _scene(model: Any) -> _Scene:
-    """Gather the meshes, boxes and floors of an MjModel, without markers (mocap or nearly transparent)."""
+def _scene(model: MjModel) -> _Scene:
+    """Collect the meshes, boxes and floors of an MjModel, without markers (mocap or nearly transparent)."""
     parts, shapes, count = [], [], 0
     for geom, (kind, mesh) in enumerate(zip(model.geom_type, model.geom_dataid, strict=True)):
         rgba, reach, material = model.geom_rgba[geom], model.geom_size[geom], model.geom_matid[geom]
@@ -92,7 +94,7 @@ def _scene(model: Any) -> _Scene:
         else:
             corners, normals = _box(-reach * (1.0, 1.0, kind == BOX), reach * (1.0, 1.0, kind == BOX))
         if material >= 0 and np.all(rgba == (0.5, 0.5, 0.5, 1.0)):
-            rgba = model.mat_rgba[material]  # MuJoCo's own rule for a geom that was left grey
+            rgba = model.mat_rgba[material]  # MuJoCo's own rule for a geom with the default grey
         parts.append((geom, slice(count, count + len(corners))))
         colour = FLOOR if kind == PLANE else 255.0 * rgba[:3]
         shapes.append((corners, normals, np.tile(colour, (len(corners), 1))))
@@ -102,13 +104,13 @@ def _scene(model: Any) -> _Scene:
 
 
 def _expand(start: Ints, count: Ints) -> tuple[Ints, Ints]:
-    """Return, for every element of the ranges [start, start + count), its range's index and its value."""
+    """Return the range index and the value of every element of the ranges [start, start + count)."""
     owner = np.repeat(np.arange(len(start)), count)
     return owner, np.arange(len(owner)) + (start - np.cumsum(count) + count)[owner]
 
 
 class _Fragments:
-    """The pixels with centres in triangles [n, 3, (column, row, ...)] that are counter-clockwise there."""
+    """Pixels whose centres lie in triangles [n, 3, (column, row, ...)], which are counter-clockwise on the screen."""
 
     def __init__(self, screen: Floats, side: int):
         x, y = screen[..., 0], screen[..., 1]
@@ -119,10 +121,10 @@ class _Fragments:
             rise = y[:, b] - y[:, a]
             slope = (x[:, b] - x[:, a]) / np.where(rise == 0.0, 1.0, rise)
             crossing = (x[:, a] - y[:, a] * slope)[owner] + (row + 0.5) * slope[owner]
-            # An edge that goes down bounds the triangle on its left, one that goes up on its right.
+            # A downward edge bounds the triangle on its left, an upward edge on its right.
             left = np.where((rise > 0)[owner], np.maximum(left, crossing), left)
             right = np.where((rise < 0)[owner], np.minimum(right, crossing), right)
-        # A hair wider than exact: rounding must not open a crack between two neighbours.
+        # Slightly wider than exact, so that rounding leaves no gap between neighbours.
         first, end = np.clip([np.ceil(left - 0.5001), np.floor(right + 0.5001)], 0, side).astype(np.int64)
         span, self.column = _expand(first, np.maximum(end - first, 0))
         self.owner, self.row = owner[span], row[span]
@@ -130,7 +132,7 @@ class _Fragments:
         self._screen = screen
 
     def between(self, values: Floats, chosen: slice | Ints = slice(None)) -> Floats:
-        """Return `values` [n, 3] of the triangles' corners interpolated to the `chosen` fragments."""
+        """Interpolate `values` [n, 3] at the corners of the triangles to the `chosen` fragments."""
         screen, owner = self._screen, self.owner[chosen]
         step, rise = screen[:, 1:, :2] - screen[:, :1, :2], values[:, 1:] - values[:, :1]
         across = (rise[:, 0] * step[:, 1, 1] - rise[:, 1] * step[:, 0, 1]) / _area(screen)
@@ -140,13 +142,13 @@ class _Fragments:
 
 
 def _area(screen: Floats) -> Floats:
-    """Return twice the signed area (pixels) of triangles [n, 3, (column, row, ...)], negative for a front."""
+    """Return twice the signed area (pixels) of triangles [n, 3, (column, row, ...)]; front faces are negative."""
     ab, ac = screen[:, 1] - screen[:, 0], screen[:, 2] - screen[:, 0]
     return ab[:, 0] * ac[:, 1] - ab[:, 1] * ac[:, 0]
 
 
 class _View:
-    """A supersampled picture of triangles, with the nearness (1 / distance; 0: nothing) at each pixel."""
+    """A supersampled picture of triangles, with the nearness (1 / distance; 0: empty) of each pixel."""
 
     def __init__(self, size: int):
         self.factor = supersampling(size, large=2)
@@ -180,9 +182,9 @@ class _View:
         self.colour[fragments.pixel[seen]] = np.minimum(colours[fragments.owner[seen]] * light, 255.0)
 
     def glass(self, screen: Floats, colour: Colour, opacity: float, *, shadow: bool = False) -> None:
-        """Lay a colour, once, over projected triangles [n, 3, 3] wherever nothing solid is before them.
+        """Blend a colour once over projected triangles [n, 3, 3] wherever nothing solid is in front of them.
 
-        A shadow is laid only where the triangles lie on something solid.
+        A shadow is drawn only where the triangles lie on something solid.
         """
         area = _area(screen)
         screen = np.where((area > 0)[:, None, None], screen[:, ::-1], screen)[np.abs(area) > 1e-4]
@@ -201,16 +203,16 @@ class _View:
         self.glass(np.concatenate([np.stack(t, axis=1) for t in ((a, b, c), (a, c, d))]), colour, 0.9)
 
     def mark(self, point: Floats, radius: float, colour: Colour, opacity: float = 1.0) -> None:
-        """Draw a flat disc at a world point; half-way to the eye, so that nothing hides it."""
+        """Draw a flat disc at a world point, moved half-way to the eye so that nothing hides it."""
         self.glass(self.project((self.eye + point + radius * _ball()) / 2.0), colour, opacity)
 
     def slab(self, low: float, high: float) -> None:
-        """Draw the hazard: the translucent box over the table with x between `low` and `high` m."""
+        """Draw the hazard as a translucent box above the table, with x between `low` and `high` (m)."""
         corners, _ = _box((low, SLAB_Y[0], TABLE_TOP + 0.003), (high, SLAB_Y[1], SLAB_TOP))
         screen = self.project(corners)
-        for faces in (_area(screen) > 0, _area(screen) < 0):  # the far ones, then the near ones
+        for faces in (_area(screen) > 0, _area(screen) < 0):  # far faces, then near ones
             self.glass(screen[faces], UNSAFE, 0.25)
-        # Two sides of each square: all twelve edges of the box, twice.
+        # Two edges of each square cover all twelve edges of the box.
         self.lines(np.concatenate([corners[::2, :2], corners[::2, 1:]]), 0.004, HAZARD)
 
     def array(self) -> Picture:
@@ -222,23 +224,23 @@ class _View:
 
 
 def draw_fetch(
-    model: Any, data: Any, *, goal: npt.ArrayLike, centre: float, half_width: float, size: int = 480
+    model: MjModel, data: MjData, *, goal: npt.ArrayLike, centre: float, half_width: float, size: int = 480
 ) -> Picture:
     """Draw the Fetch robot of MjModel `model` in the state of MjData `data`, with `goal` [3] (m).
 
-    The hazard covers the gripper's x in [centre - half_width, centre + half_width] (m); with a `half_width`
-    of 0 none is drawn. Returns uint8 [size, size, 3].
+    The hazard covers the gripper's x in [centre - half_width, centre + half_width] (m); it is not drawn if
+    `half_width` is 0. Returns uint8 [size, size, 3].
     """
     target = np.asarray(goal, dtype=np.float64)
     check_finite(goal=target, centre=centre, half_width=half_width)
     view, scene = _View(size), _scene(model)
     corners, normals = scene.posed(data)
     view.solid(corners, normals, scene.colours)
-    # The shadow of a lamp straight above shows over which part of the table the arm is.
+    # A shadow cast from straight above shows where the arm is over the table.
     above = (corners[..., 2].min(axis=1) > TABLE_TOP + 0.01) & (corners[..., 0].max(axis=1) > 1.0)
     shadow = corners[above & (normals[:, 0, 2] > 0)] * (1.0, 1.0, 0.0) + (0.0, 0.0, TABLE_TOP)
     view.glass(view.project(shadow), INK, 0.25, shadow=True)
-    pixel = DISTANCE / (FOCAL * size)  # m, about: marks must be seen in the smallest pictures too
+    pixel = DISTANCE / (FOCAL * size)  # m, roughly; keeps marks visible in the smallest pictures
     radius, ball = max(0.028, 2.0 * pixel), _ball()
     view.solid(target + radius * ball, ball, np.tile(GOAL, (len(ball), 1)))
     if half_width > 0:

@@ -1,3 +1,5 @@
+"""The projection step: its dual against brute force, and steps that meet a constraint or return to it."""
+
 from __future__ import annotations
 
 import copy
@@ -7,14 +9,21 @@ from typing import get_args
 import numpy as np
 import pytest
 import torch
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
+from hypothesis import example, given, settings, strategies as st
 
 from samba_rl.errors import UserError
 from samba_rl.improve.policies import GaussianPolicy
-from samba_rl.improve.updates.projection import Case, Dual, Projection, ProjectionReport, solve_dual
-from samba_rl.improve.updates.trust_region import TrustRegion, TrustRegionSettings, flat, mean_kl, surrogate
-from tests.improve.updates.test_trust_region import KINDS, a_policy, random_advantage, standardised, steps, unchanged
+from samba_rl.improve.updates.projection import Case, Dual, ProjectionReport, ProjectionStep, solve_dual
+from samba_rl.improve.updates.trust_region import TrustRegionSettings, TrustRegionStep, flat, mean_kl
+from tests.improve.updates.steps import (
+    KINDS,
+    a_policy,
+    random_advantage,
+    standardised,
+    steps,
+    surrogate,
+    unchanged,
+)
 from tests.traces import last_layer, seeded, simple_policy
 
 CASES: tuple[Case, ...] = get_args(Case)
@@ -23,7 +32,7 @@ CASES: tuple[Case, ...] = get_args(Case)
 
 
 def by_brute_force(g: np.ndarray, b: np.ndarray, c: float, delta: float) -> float | None:
-    """The least gᵀx for F = I, over many points of the border of what is allowed; None if nothing is.
+    """Return the least gᵀx for F = I, over many points of the feasible set's border; None if the set is empty.
 
     A linear function has its minimum on the border, in the plane of g and b: on the circle or where the line meets it.
     """
@@ -41,7 +50,7 @@ def by_brute_force(g: np.ndarray, b: np.ndarray, c: float, delta: float) -> floa
 
 @st.composite
 def problems(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray, np.ndarray, float, float]:
-    """F, g, b, c and delta, with g and b of quite different length at any angle."""
+    """Draw F, g, b, c and delta, with g and b of very different length at any angle."""
     size, rng = draw(st.integers(2, 5)), np.random.default_rng(draw(st.integers(0, 10_000)))
     root = rng.normal(size=(size, size + 2))
     fisher = root @ root.T + 0.1 * np.eye(size)
@@ -49,7 +58,7 @@ def problems(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray, np.ndarray, float
     b = 10 ** draw(st.floats(-2, 2)) * one
     g = 10 ** draw(st.floats(-2, 2)) * (two + draw(st.floats(-10, 10)) * one)
     delta = 10 ** draw(st.floats(-4, 0))
-    # 1 is as far as the constraint can be changed; there, rounding decides.
+    # A step can change the constraint by at most a share of 1; exactly there, rounding decides.
     share = draw(st.floats(-1.5, 1.5).filter(lambda share: abs(abs(share) - 1) > 1e-6))
     c = share * math.sqrt(2 * delta * b @ np.linalg.solve(fisher, b))
     return fisher, g, b, c, delta
@@ -75,11 +84,11 @@ def check_one(problem: tuple[np.ndarray, np.ndarray, np.ndarray, float, float]) 
     assert dual.lam >= 0 and dual.nu >= 0
     if dual.case == "recovery":
         assert best is None and c > 0
-        assert b @ x == pytest.approx(-reach)  # as far back as the divergence lets it
+        assert b @ x == pytest.approx(-reach)  # as far back as the divergence allows
         return
     assert c + b @ x <= 1e-6 * reach
     assert best is not None and g @ x == pytest.approx(best, abs=1e-6 * unit)
-    # No solution can be better than what any multipliers say: with these it is as good.
+    # Weak duality bounds every solution; with these multipliers the bound is reached.
     square = q + 2 * dual.nu * r + dual.nu**2 * s
     bound = -(square / (2 * dual.lam) if dual.lam > 0 else 0) + dual.nu * c - dual.lam * delta
     assert g @ x == pytest.approx(bound, abs=1e-5 * unit)
@@ -101,14 +110,14 @@ def test_the_dual_against_brute_force_in_every_case() -> None:
         # F = I and ½ |x|² <= ½: a circle of radius one.
         ((2.0, 0.0), (-1.0, 0.0), -1.5, Dual("unconstrained", 2.0, 0.0, -0.5, 0.0)),
         ((2.0, 0.0), (0.0, 0.0), -0.1, Dual("unconstrained", 2.0, 0.0, -0.5, 0.0)),
-        ((2.0, 0.0), (0.0, 0.0), 0.1, Dual("unconstrained", 2.0, 0.0, -0.5, 0.0)),  # nothing helps
-        ((2.0, 0.0), (1.0, 0.0), 0.5, Dual("slack", 2.0, 0.0, -0.5, 0.0)),  # the way back is the way down
+        ((2.0, 0.0), (0.0, 0.0), 0.1, Dual("unconstrained", 2.0, 0.0, -0.5, 0.0)),  # no step changes it
+        ((2.0, 0.0), (1.0, 0.0), 0.5, Dual("slack", 2.0, 0.0, -0.5, 0.0)),  # the way back also lowers the objective
         ((2.0, 0.0), (0.0, 1.0), 0.0, Dual("slack", 2.0, 0.0, -0.5, 0.0)),
-        # To x₂ <= -0.6, along it by 0.8: λ = 2 / 0.8 and ν = 0.6 λ.
+        # Back to x₂ <= -0.6, and along it by 0.8: λ = 2 / 0.8 and ν = 0.6 λ.
         ((2.0, 0.0), (0.0, 1.0), 0.6, Dual("binding", 2.5, 1.5, -0.4, -0.6)),
         # The same from within, where the plain step (-3, -4) / 5 would violate it: x₂ >= -0.6, λ = 3 / 0.8.
         ((3.0, 4.0), (0.0, -1.0), -0.6, Dual("binding", 3.75, 1.75, -1 / 3.75, 0.6 - 4 / 3.75)),
-        # Against the objective, all of which is lost: x = -0.5 b, and the divergence is not used up.
+        # Straight against the objective: x = -0.5 b, and the divergence does not bind.
         ((-2.0, 0.0), (1.0, 0.0), 0.5, Dual("binding", 0.0, 2.0, 0.0, -0.5)),
         ((-2.0, 0.0), (1.0, 0.0), -0.5, Dual("binding", 0.0, 2.0, 0.0, 0.5)),  # and no further than the limit
         ((0.0, 0.0), (0.0, 2.0), 0.5, Dual("binding", 0.0, 0.0, 0.0, -0.125)),
@@ -124,7 +133,7 @@ def test_the_dual_by_hand(g: tuple[float, float], b: tuple[float, float], c: flo
 
 
 def test_a_gradient_along_the_plane_that_is_rounding_alone_is_not_followed() -> None:
-    """g = -b but for the last digits of q: whatever is left of g would be followed to the end of the divergence."""
+    """Here g = -b up to the last digits of q; the remainder of g must not be followed to the end of the divergence."""
     assert solve_dual(1 + 1e-15, -1.0, 1.0, 0.5, 0.5) == ("binding", 0.0, 1.0, 0.0, -0.5)
 
 
@@ -145,7 +154,7 @@ def test_no_step_breaks_its_promises(kinds: tuple[str, str], seed: int, kl: floa
     inputs, raw, _ = steps(policy, n, seed)
     advantage, constraint = (random_advantage(kind, n, seed + i) for i, kind in enumerate(kinds))
     before = copy.deepcopy(policy)
-    report = Projection(policy, TrustRegionSettings(kl=kl))(inputs, raw, advantage, constraint, excess, scale=7.0)
+    report = ProjectionStep(policy, TrustRegionSettings(kl=kl))(inputs, raw, advantage, constraint, excess, scale=7.0)
     broken = {"nan", "inf"} & set(kinds) or not math.isfinite(excess)
     assert not (report.accepted and broken)
     if not report.accepted:
@@ -160,7 +169,7 @@ def test_no_step_breaks_its_promises(kinds: tuple[str, str], seed: int, kl: floa
         better = -float(surrogate(wide, inputs, raw, one, old_log)) / max(float(one.square().mean().sqrt()), 1e-9)
         change = 7 * float(surrogate(wide, inputs, raw, two, old_log))
     assert report.kl == pytest.approx(float(moved)) and report.kl <= kl
-    slack = 1e-5 * 7 * float(constraint.abs().max())  # not that of `two`: differences in the last digits count as none
+    slack = 1e-5 * 7 * float(constraint.abs().max())  # differences in the last digits count as zero
     if kinds[0] in ("random", "outlier"):
         assert report.improvement == pytest.approx(better, rel=1e-3, abs=1e-5)
     if report.case == "recovery":
@@ -174,8 +183,8 @@ def test_a_constraint_that_is_far_away_changes_nothing() -> None:
     one, other = a_policy(), a_policy()
     inputs, raw, advantage = steps(one)
     constraint = raw[:, 0]
-    plain = TrustRegion(one, TrustRegionSettings())(inputs, raw, advantage)
-    report = Projection(other, TrustRegionSettings())(inputs, raw, advantage, constraint, -1e3, 1.0)
+    plain = TrustRegionStep(one, TrustRegionSettings())(inputs, raw, advantage)
+    report = ProjectionStep(other, TrustRegionSettings())(inputs, raw, advantage, constraint, -1e3, 1.0)
     assert report[:4] == pytest.approx(plain) and report[4:] == ("unconstrained", 0)
     assert torch.equal(flat(one), flat(other))
 
@@ -184,18 +193,18 @@ def test_recovery_heads_for_the_constraint_alone() -> None:
     one, other = a_policy(), a_policy()
     inputs, raw, advantage = steps(one)
     constraint = raw[:, 0] + inputs[:, 0]
-    plain = TrustRegion(one, TrustRegionSettings(damping=0.1))(inputs, raw, constraint)
-    report = Projection(other, TrustRegionSettings(damping=0.1))(inputs, raw, advantage, constraint, 1e3, 3.0)
+    plain = TrustRegionStep(one, TrustRegionSettings(damping=0.1))(inputs, raw, constraint)
+    report = ProjectionStep(other, TrustRegionSettings(damping=0.1))(inputs, raw, advantage, constraint, 1e3, 3.0)
     assert report.case == "recovery" and report.accepted and report.kl == pytest.approx(plain.kl, rel=1e-3)
     assert torch.allclose(flat(one), flat(other), atol=1e-5)
 
 
 def test_a_violated_constraint_is_met_at_the_objectives_cost() -> None:
-    """They are opposed and the limit is near: the step goes back to it, and no further."""
+    """The two are opposed and the limit is near: the step goes back to it, and no further."""
     policy = a_policy()
     inputs, raw, _ = steps(policy, 500)
     cost = raw[:, 0]
-    report = Projection(policy, TrustRegionSettings())(inputs, raw, -cost, cost, 0.01, 1.0)
+    report = ProjectionStep(policy, TrustRegionSettings())(inputs, raw, -cost, cost, 0.01, 1.0)
     assert report.case == "binding" and report.accepted and report.improvement < 0 and report.nu > 0
     change = -report.improvement * float(cost.std(correction=0))
     assert change == pytest.approx(0.01, rel=0.1)
@@ -204,11 +213,11 @@ def test_a_violated_constraint_is_met_at_the_objectives_cost() -> None:
 def bandit(
     start: float, wish: float, scale: float, iterations: int = 60
 ) -> tuple[GaussianPolicy, list[ProjectionReport]]:
-    """`scale` actions in a row, as near as possible to a wish, their sum at most 0.3 each on average."""
+    """Learn to choose actions near `wish` whose sum over `scale` steps stays below 0.3 per step on average."""
     policy = simple_policy(std=0.4)
     with torch.no_grad():
         last_layer(policy).bias.fill_(start)
-    update = Projection(policy, TrustRegionSettings(kl=0.02, damping=0.1))
+    update = ProjectionStep(policy, TrustRegionSettings(kl=0.02, damping=0.1))
     generator, seen, reports = seeded(0), torch.zeros(1000, 1), []
     for _ in range(iterations):
         raw = policy.raw(policy(seen, generator))
@@ -242,7 +251,7 @@ def test_a_violated_start_recovers_at_once_and_stays() -> None:
 
 def test_the_floor_of_the_standard_deviation_holds() -> None:
     policy = simple_policy(std=0.4)
-    update = Projection(policy, TrustRegionSettings(kl=0.05))
+    update = ProjectionStep(policy, TrustRegionSettings(kl=0.05))
     assert update.std_floor == policy.settings.std_floor
     update.std_floor, generator, seen = 0.3, seeded(0), torch.zeros(300, 1)
     for _ in range(20):
@@ -253,9 +262,9 @@ def test_the_floor_of_the_standard_deviation_holds() -> None:
 
 @pytest.mark.parametrize(("excess", "case"), [(-1e3, "unconstrained"), (0.0, "slack"), (1e3, "recovery")])
 def test_a_step_that_makes_things_worse_is_not_taken(excess: float, case: Case) -> None:
-    """Less noise is better, and safer, and the floor allows more alone."""
+    """Less noise would be better and safer, but the floor only allows more."""
     policy = simple_policy(std=0.3)
-    update = Projection(policy, TrustRegionSettings(kl=0.5))
+    update = ProjectionStep(policy, TrustRegionSettings(kl=0.5))
     update.std_floor, before, seen = 0.4, copy.deepcopy(policy), torch.zeros(300, 1)
     raw = 0.3 * torch.randn(300, 1, generator=seeded(0))
     cost = raw[:, 0].square()
@@ -268,4 +277,4 @@ def test_a_scale_that_is_no_number_of_steps_is_refused(scale: float) -> None:
     policy = a_policy()
     inputs, raw, advantage = steps(policy)
     with pytest.raises(UserError, match=f"scale is {scale}; it must be positive"):
-        Projection(policy, TrustRegionSettings())(inputs, raw, standardised(advantage), advantage, 0.0, scale)
+        ProjectionStep(policy, TrustRegionSettings())(inputs, raw, standardised(advantage), advantage, 0.0, scale)

@@ -1,3 +1,5 @@
+"""The trust-region step against the natural gradient, and guarantees that hold for any batch."""
+
 from __future__ import annotations
 
 import copy
@@ -5,53 +7,31 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from torch import Tensor
+from hypothesis import given, settings, strategies as st
 from torch.distributions import Normal, kl_divergence
 
 from samba_rl.errors import UserError
 from samba_rl.improve.policies import GaussianPolicy
-from samba_rl.improve.updates.multi_gradient import policy_gradients
+from samba_rl.improve.updates.min_norm import policy_gradients
 from samba_rl.improve.updates.trust_region import (
-    FisherProduct,
     StepReport,
-    TrustRegion,
     TrustRegionSettings,
-    conjugate_gradient,
+    TrustRegionStep,
     flat,
     mean_kl,
     set_flat,
-    spread,
+)
+from tests.improve.updates.steps import (
+    KINDS,
+    a_policy,
+    hessian_of_divergence,
+    random_advantage,
+    standardised,
+    steps,
     surrogate,
+    unchanged,
 )
 from tests.traces import last_layer, seeded, simple_policy
-
-
-def a_policy(
-    *, hidden: tuple[int, ...] = (6,), mean_bound: float | None = 1.1, std: float = 0.6, seed: int = 0
-) -> GaussianPolicy:
-    """From three observations to two actions, its mean far from constant."""
-    policy = simple_policy(3, 2, hidden=hidden, mean_bound=mean_bound, std=std, seed=seed)
-    with torch.no_grad():
-        last_layer(policy).weight.mul_(50)
-        policy.log_std.add_(torch.tensor([0.0, 0.2]))
-    return policy
-
-
-def steps(policy: GaussianPolicy, n: int = 64, seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
-    """Inputs, on-policy actions and random advantages."""
-    generator = seeded(seed)
-    inputs = torch.randn(n, 3, generator=generator)
-    with torch.no_grad():
-        mean = policy.mean_of(inputs)
-        raw = mean + policy.std * torch.randn(mean.shape, generator=generator)
-    return inputs, raw, 3 + 5 * torch.randn(n, generator=generator)
-
-
-def standardised(advantage: Tensor) -> Tensor:
-    return (advantage - advantage.mean()) / advantage.std(correction=0)
-
 
 # Parameters as one vector ---------------------------------------------------------------------------------------------
 
@@ -96,92 +76,6 @@ def test_the_surrogate_by_hand() -> None:
     assert surrogate(policy, inputs, raw, torch.tensor([3.0, 5.0]), old).item() == pytest.approx(expected)
 
 
-# The Fisher matrix ----------------------------------------------------------------------------------------------------
-
-
-def hessian_of_divergence(policy: GaussianPolicy, inputs: Tensor) -> Tensor:
-    """[P, P] by autograd, of the mean divergence of a policy from itself."""
-    shapes = [parameter.shape for parameter in policy.parameters()]
-    old_mean, old_std = policy.mean_of(inputs).detach(), policy.std.detach()
-
-    def divergence(vector: Tensor) -> Tensor:
-        parts = torch.split(vector, [shape.numel() for shape in shapes])
-        log_std, *layers = (part.view(shape) for part, shape in zip(parts, shapes, strict=True))
-        out = inputs
-        for i in range(0, len(layers), 2):
-            out = (out.tanh() if i else out) @ layers[i].T + layers[i + 1]
-        bound = policy.settings.mean_bound
-        mean = out if bound is None else bound * (out / bound).tanh()
-        return kl_divergence(Normal(old_mean, old_std), Normal(mean, log_std.exp())).sum(-1).mean()
-
-    hessian = torch.autograd.functional.hessian(divergence, flat(policy))  # type: ignore[no-untyped-call]
-    assert isinstance(hessian, Tensor)
-    return hessian
-
-
-@pytest.mark.parametrize("mean_bound", [None, 1.1])
-@pytest.mark.parametrize("hidden", [(), (4,), (5, 4)], ids=str)
-def test_the_fisher_product_against_the_hessian_of_the_divergence(
-    hidden: tuple[int, ...], mean_bound: float | None
-) -> None:
-    policy = a_policy(hidden=hidden, mean_bound=mean_bound).double()
-    inputs = steps(a_policy(), n=20)[0].double()
-    hessian = hessian_of_divergence(policy, inputs)
-    product = FisherProduct(policy, inputs, damping=0.0)
-    rows = torch.stack([product(row) for row in torch.eye(len(hessian), dtype=torch.float64)])
-    assert torch.allclose(rows, hessian, atol=1e-10)
-    assert float(torch.linalg.matrix_norm(hessian[2:, 2:])) > 1  # the network has a part in it
-
-
-def test_the_fisher_product_in_single_precision_with_damping() -> None:
-    policy = a_policy()
-    inputs = steps(policy)[0]
-    vector = torch.randn(len(flat(policy)), generator=seeded(1), dtype=torch.float64)
-    exact = FisherProduct(copy.deepcopy(policy).double(), inputs.double(), damping=0.0)(vector)
-    product = FisherProduct(policy, inputs, damping=0.3)
-    found = product(vector)
-    assert found.dtype == torch.float64 and torch.allclose(found, exact + 0.3 * vector, rtol=1e-4, atol=1e-5)
-    # It remains that of the policy as it was.
-    set_flat(policy, flat(policy) + 0.1)
-    assert torch.equal(product(vector), found)
-
-
-def test_few_steps_stand_for_all_of_them() -> None:
-    inputs = torch.arange(10.0)[:, None]
-    assert spread(inputs, 5)[:, 0].tolist() == [0, 2, 4, 6, 8]
-    assert spread(inputs, 3)[:, 0].tolist() == [0, 3, 6]
-    assert spread(inputs, 10) is spread(inputs, 11) is spread(inputs, None) is inputs
-
-
-# Conjugate gradients --------------------------------------------------------------------------------------------------
-
-
-@given(size=st.integers(1, 8), seed=st.integers(0, 10_000), scale=st.floats(-4, 4))
-@settings(max_examples=50, deadline=None)
-def test_conjugate_gradients_against_a_direct_solve(size: int, seed: int, scale: float) -> None:
-    root = torch.randn(size, size + 2, generator=seeded(seed), dtype=torch.float64)
-    matrix = root @ root.T + 0.5 * torch.eye(size, dtype=torch.float64)
-    b = 10**scale * torch.randn(size, generator=seeded(seed + 1), dtype=torch.float64)
-    exact = torch.linalg.solve(matrix, b)
-    found = conjugate_gradient(lambda v: matrix @ v, b, iterations=3 * size, tolerance=1e-20)
-    assert torch.allclose(found, exact, rtol=0, atol=1e-7 * float(exact.norm()))
-    # Cut short, its curvature is still what the product with b says.
-    short = conjugate_gradient(lambda v: matrix @ v, b, iterations=max(1, size // 2))
-    assert float(short @ matrix @ short) == pytest.approx(float(short @ b), rel=1e-6)
-
-
-def test_conjugate_gradients_stop_once_they_are_there() -> None:
-    calls = []
-
-    def product(v: Tensor) -> Tensor:
-        calls.append(v)
-        return 2 * v
-
-    assert conjugate_gradient(product, torch.tensor([3.0, 4.0]), 10).tolist() == [1.5, 2.0] and len(calls) == 1
-    assert conjugate_gradient(product, torch.zeros(2), 10).tolist() == [0, 0] and len(calls) == 1
-    assert conjugate_gradient(lambda v: v * math.nan, torch.ones(2), 10).isnan().all()
-
-
 # A step ---------------------------------------------------------------------------------------------------------------
 
 
@@ -193,33 +87,15 @@ def test_a_small_step_follows_the_natural_gradient() -> None:
     damped = fisher + 0.1 * torch.eye(len(fisher), dtype=torch.float64)
     gradient = policy_gradients(policy, inputs, raw, standardised(advantage)[None])[0].double()
     direction = torch.linalg.solve(damped, gradient)
-    report = TrustRegion(policy, TrustRegionSettings(kl=1e-5, damping=0.1, cg_iterations=40))(inputs, raw, advantage)
+    report = TrustRegionStep(policy, TrustRegionSettings(kl=1e-5, damping=0.1, cg_iterations=40))(
+        inputs, raw, advantage
+    )
     expected = -math.sqrt(2e-5 / float(direction @ damped @ direction)) * direction
     assert report.accepted and report.backtracks == 0
     moved = flat(policy) - before
     assert float((moved - expected).norm()) < 1e-2 * float(expected.norm())
     assert report.kl == pytest.approx(0.5 * float(moved @ fisher @ moved), rel=0.05)
     assert report.improvement == pytest.approx(-float(gradient @ moved), rel=0.05)
-
-
-KINDS = ("random", "outlier", "zero", "constant", "rounding", "nan", "inf")
-
-
-def random_advantage(kind: str, n: int, seed: int) -> Tensor:
-    advantage = torch.randn(n, generator=seeded(seed))
-    if kind == "outlier":
-        advantage[0] = 1e4
-    elif kind in ("nan", "inf"):
-        advantage[n // 2] = float(kind)
-    elif kind in ("zero", "constant"):
-        advantage = torch.full((n,), 0.0 if kind == "zero" else 0.1 * (1 + seed))
-    elif kind == "rounding":  # the last digits alone differ
-        advantage = torch.full((n,), 0.1 * (1 + seed)) * (1 + 1e-7 * advantage.sign())
-    return advantage
-
-
-def unchanged(policy: GaussianPolicy, before: GaussianPolicy) -> bool:
-    return all(torch.equal(a, b) for a, b in zip(policy.parameters(), before.parameters(), strict=True))
 
 
 @given(
@@ -236,7 +112,7 @@ def test_no_step_is_worse_or_too_long(kind: str, seed: int, kl: float, n: int, f
     inputs, raw, _ = steps(policy, n, seed)
     advantage = random_advantage(kind, n, seed)
     before = copy.deepcopy(policy)
-    update = TrustRegion(policy, TrustRegionSettings(kl=kl, damping=1e-3, backtracks=backtracks))
+    update = TrustRegionStep(policy, TrustRegionSettings(kl=kl, damping=1e-3, backtracks=backtracks))
     update.std_floor = floor
     report = update(inputs, raw, advantage)
     assert kind in ("random", "outlier") or not report.accepted
@@ -270,17 +146,17 @@ def test_what_is_not_finite_leaves_the_policy_alone(where: str) -> None:
                 math.inf if where == "parameters" else -200.0
             )
     before = [parameter.clone() for parameter in policy.parameters()]
-    report = TrustRegion(policy, TrustRegionSettings())(inputs, raw, advantage)
+    report = TrustRegionStep(policy, TrustRegionSettings())(inputs, raw, advantage)
     assert not report.accepted
     assert all(torch.equal(a, b) for a, b in zip(before, policy.parameters(), strict=True))
 
 
 def test_the_floor_holds_and_its_divergence_counts() -> None:
-    """All say that less noise is better; the floor says otherwise."""
+    """Less noise is always better here, down to the floor."""
 
     def learn(floor: float, std: float) -> tuple[GaussianPolicy, list[StepReport]]:
         policy = simple_policy(std=std)
-        update = TrustRegion(policy, TrustRegionSettings(kl=0.05))
+        update = TrustRegionStep(policy, TrustRegionSettings(kl=0.05))
         assert update.std_floor == policy.settings.std_floor
         update.std_floor = floor
         generator, seen, reports = seeded(0), torch.zeros(300, 1), []
@@ -296,20 +172,20 @@ def test_the_floor_holds_and_its_divergence_counts() -> None:
 
 
 def test_a_step_that_makes_things_worse_is_not_taken() -> None:
-    """Less noise is better, and the floor allows more alone."""
+    """Less noise would be better, but the floor only allows more."""
     policy = simple_policy(std=0.3)
-    update = TrustRegion(policy, TrustRegionSettings(kl=0.5))
+    update = TrustRegionStep(policy, TrustRegionSettings(kl=0.5))
     update.std_floor, before, seen = 0.4, copy.deepcopy(policy), torch.zeros(300, 1)
     raw = 0.3 * torch.randn(300, 1, generator=seeded(0))
     report = update(seen, raw, raw[:, 0].square())
     assert report == StepReport(0, 0, False, 10) and unchanged(policy, before)
-    # Were more noise better it would be taken.
+    # If more noise is better, the step is taken.
     assert update(seen, raw, -raw[:, 0].square()).accepted and policy.std.item() >= 0.4 * (1 - 1e-6)
 
 
 def test_a_policy_below_the_floor_climbs_within_the_divergence() -> None:
     policy = simple_policy(std=0.1)
-    update = TrustRegion(policy, TrustRegionSettings(kl=0.01))
+    update = TrustRegionStep(policy, TrustRegionSettings(kl=0.01))
     update.std_floor = 0.3
     generator, seen = seeded(0), torch.zeros(300, 1)
     for _ in range(60):
@@ -321,8 +197,8 @@ def test_a_policy_below_the_floor_climbs_within_the_divergence() -> None:
 def test_the_unit_of_the_advantage_and_its_mean_make_no_difference() -> None:
     one, other = a_policy(), a_policy()
     inputs, raw, advantage = steps(one)
-    first = TrustRegion(one, TrustRegionSettings())(inputs, raw, advantage)
-    second = TrustRegion(other, TrustRegionSettings())(inputs, raw, 1000 * advantage - 77)
+    first = TrustRegionStep(one, TrustRegionSettings())(inputs, raw, advantage)
+    second = TrustRegionStep(other, TrustRegionSettings())(inputs, raw, 1000 * advantage - 77)
     assert torch.allclose(flat(one), flat(other), atol=1e-4)
     assert first.improvement == pytest.approx(second.improvement, rel=1e-3)
 
@@ -332,7 +208,7 @@ def test_as_many_fisher_samples_as_steps_are_all() -> None:
     for samples in (None, 64, 16):
         policy = a_policy()
         inputs, raw, advantage = steps(policy)
-        assert TrustRegion(policy, TrustRegionSettings(fisher_samples=samples))(inputs, raw, advantage).accepted
+        assert TrustRegionStep(policy, TrustRegionSettings(fisher_samples=samples))(inputs, raw, advantage).accepted
         results.append(flat(policy))
     assert torch.equal(results[0], results[1]) and not torch.equal(results[0], results[2])
 
@@ -341,7 +217,7 @@ def test_steps_and_gradients_are_left_as_they_were() -> None:
     policy = a_policy()
     batch = steps(policy)
     before = [part.clone() for part in batch]
-    assert TrustRegion(policy, TrustRegionSettings())(*batch).accepted
+    assert TrustRegionStep(policy, TrustRegionSettings())(*batch).accepted
     assert all(torch.equal(a, b) for a, b in zip(before, batch, strict=True))
     assert all(parameter.grad is None and parameter.requires_grad for parameter in policy.parameters())
 
@@ -349,7 +225,7 @@ def test_steps_and_gradients_are_left_as_they_were() -> None:
 def test_repeated_steps_solve_a_bandit() -> None:
     """The best action is half the first observation."""
     policy = simple_policy(2, hidden=(8,), mean_bound=1.1)
-    update, generator, costs = TrustRegion(policy, TrustRegionSettings(kl=0.03)), seeded(0), []
+    update, generator, costs = TrustRegionStep(policy, TrustRegionSettings(kl=0.03)), seeded(0), []
     for _ in range(60):
         seen = 2 * torch.rand(400, 2, generator=generator) - 1
         raw = policy.raw(policy(seen, generator))

@@ -1,41 +1,33 @@
-"""Systems that misbehave: what was measured is kept, and other episodes go on."""
+"""`GuardedWorld` keeps what was measured when a system misbehaves, and lets the other episodes go on."""
 
-import os
 import re
 import signal
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import Any
 
-import gymnasium
-import numpy as np
 import pytest
 import torch
-from numpy.typing import NDArray
-from torch import Generator, Tensor
 
-from samba_rl import GymTask, SafePendulum, UniformPolicy, UserError, rollout
+from samba_rl import SafePendulum, UniformPolicy, UserError, rollout
 from samba_rl.tasks.faults.guard import GuardedWorld, SystemFault
-from samba_rl.tasks.task import Step, Task
-from samba_rl.types import Fault, Policy, Traces
-
-TROUBLES = (
-    "nan",
-    "infinity",
-    "shape",
-    "exception",
-    "user error",
-    "nan reward",
-    "infinite cost",
-    "slow",
-    "hang",
-    "death",
-    "interrupt",
+from samba_rl.types import Fault
+from tests.tasks.faults.systems import (
+    FAULTS,
+    RELEASE,
+    TROUBLES,
+    Loose,
+    Moody,
+    Notes,
+    all_finite,
+    rig_task,
+    same_up_to,
+    script,
+    seeded,
+    task_of,
 )
-RELEASE = threading.Event()
-"""Ends the hangs of this process, after the test."""
+
+RANDOM = UniformPolicy((-2.0,), (2.0,))
 
 
 @pytest.fixture(autouse=True)
@@ -43,103 +35,6 @@ def _release() -> Iterator[None]:
     RELEASE.clear()
     yield
     RELEASE.set()
-
-
-class Moody(gymnasium.Env[Any, Any]):
-    """A point that moves by a tenth of the action; some actions bring trouble, unless it is calm."""
-
-    def __init__(self, calm: bool = False) -> None:
-        self.calm = calm
-        self.at_reset = ""
-        self.observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (2,), dtype=np.float64)
-        self.action_space = gymnasium.spaces.Box(-1, 1, (1,), dtype=np.float32)
-        self.x = np.zeros(2)
-        self.threads: set[int] = set()
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
-        super().reset(seed=seed)
-        self.threads.add(threading.get_ident())
-        self.x = np.array([self.np_random.uniform(-0.5, 0.5), 0.0])
-        return self._trouble(self.at_reset, self.x.copy()), {}
-
-    def step(self, action: Any) -> Any:
-        self.threads.add(threading.get_ident())
-        self.x = np.array([self.x[0] + 0.1 * action[0], self.x[1] + 1])
-        number = 0 if self.calm else round((float(action[0]) - 0.5) * 64)
-        trouble = TROUBLES[number - 1] if number > 0 else ""
-        observation = self._trouble(trouble, self.x.copy())
-        reward = np.nan if trouble == "nan reward" else -abs(self.x[0])
-        cost = np.inf if trouble == "infinite cost" else 0.25
-        return observation, reward, False, False, {"cost": cost}
-
-    def _trouble(self, trouble: str, observation: NDArray[np.float64]) -> NDArray[np.float64]:
-        if trouble == "nan":
-            observation[1] = np.nan
-        if trouble == "infinity":
-            observation[0] = -np.inf
-        if trouble == "shape":
-            return np.zeros(3)
-        if trouble == "exception":
-            raise RuntimeError("motor fault\nat 80 °C")
-        if trouble == "user error":
-            raise UserError("the lid is open; close it")
-        if trouble == "slow":
-            time.sleep(1.2)
-        if trouble == "hang":
-            RELEASE.wait(30)
-        if trouble == "death":
-            os.kill(os.getpid(), signal.SIGKILL)
-        if trouble == "interrupt":
-            raise KeyboardInterrupt
-        return observation
-
-
-def rig_task(env: Moody) -> GymTask:
-    return GymTask(env, horizon=6, constraints=("heat",))
-
-
-def task_of(calm: bool = False) -> GymTask:
-    return GymTask(lambda: Moody(calm), horizon=6, constraints=("heat",))
-
-
-def seeded(seed: int = 0) -> Generator:
-    return Generator().manual_seed(seed)
-
-
-def script(n: int, troubles: dict[int, tuple[int, str]] | None = None) -> Policy:
-    """n episodes with small actions; troubles: {episode: (step, trouble)}."""
-    actions = torch.linspace(-0.4, 0.4, 6 * n, dtype=torch.float64).view(n, 6, 1)
-    for episode, (step, trouble) in (troubles or {}).items():
-        actions[episode, step] = 0.5 + (TROUBLES.index(trouble) + 1) / 64
-    steps = iter(range(6))
-    return lambda observation, generator: actions[:, next(steps)]
-
-
-def all_finite(traces: Traces) -> bool:
-    parts = (traces.x, traces.observation, traces.u, traces.cost, traces.safety)
-    return all(bool(torch.isfinite(part).all()) for part in parts)
-
-
-def same_up_to(traces: Traces, other: Traces, episode: int, steps: int) -> bool:
-    return (
-        torch.equal(traces.x[episode, : steps + 1], other.x[episode, : steps + 1])
-        and torch.equal(traces.cost[episode, :steps], other.cost[episode, :steps])
-        and torch.equal(traces.safety[episode, :steps], other.safety[episode, :steps])
-        and int(traces.active[episode].sum()) == steps
-    )
-
-
-FAULTS = {
-    "nan": "<FromSixTuple<Moody instance>>: the observation holds NaN or infinity: observation 1 is nan",
-    "infinity": "<FromSixTuple<Moody instance>>: the observation holds NaN or infinity: observation 0 is -inf",
-    "shape": "step gave a state of shape [3]; expected [2]",
-    "exception": "RuntimeError: motor fault at 80 °C",
-    "user error": "the lid is open; close it",
-    "nan reward": "<FromSixTuple<Moody instance>>: reward is nan; a cost must be a finite number",
-    "infinite cost": (
-        "<FromSixTuple<Moody instance>>: info[\"cost\"] is inf for 'heat'; a cost must be a finite number"
-    ),
-}
 
 
 @pytest.mark.parametrize("timeout", [None, 5.0])
@@ -153,7 +48,7 @@ def test_an_episode_of_a_rig_is_kept_up_to_the_step_that_failed(trouble: str, ti
     assert world.faults == [Fault(episode=0, step=3, text=text)]
     assert same_up_to(traces, undisturbed, 0, 3) and all_finite(traces)
     assert torch.equal(traces.x[0, 3:], traces.x[0, 3].expand(4, 2)) and not bool(traces.terminated.any())
-    # A system that has failed is not moved again before the next reset.
+    # A system that has failed is not used again before the next reset.
     assert int(rig.x[1]) == 4
     assert len(rig.threads) == 1 and (threading.get_ident() in rig.threads) == (timeout is None)
     again = rollout(world, script(1), 1, generator=seeded())
@@ -162,7 +57,7 @@ def test_an_episode_of_a_rig_is_kept_up_to_the_step_that_failed(trouble: str, ti
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_episodes_fail_each_in_its_own_way_and_the_others_go_on(workers: int) -> None:
+def test_each_episode_fails_in_its_own_way_and_the_others_go_on(workers: int) -> None:
     kinds = list(FAULTS)
     troubles = {2 * i + 1: (i % 5, kind) for i, kind in enumerate(kinds)}
     n = 2 * len(kinds) + 1
@@ -178,7 +73,7 @@ def test_episodes_fail_each_in_its_own_way_and_the_others_go_on(workers: int) ->
     assert len(world.faults) == len(kinds) and all_finite(traces)
     for episode in range(n):
         assert same_up_to(traces, undisturbed, episode, troubles[episode][0] if episode in troubles else 6)
-    # Afterwards all goes on as if nothing had been.
+    # The next rollout runs as if nothing had happened.
     again = rollout(world, script(n), n, generator=seeded(1))
     assert torch.equal(again.x, rollout(calm, script(n), n, generator=seeded(1)).x) and world.faults == []
     world.close()
@@ -188,7 +83,7 @@ def test_a_process_that_hangs_or_dies_is_ended_and_replaced() -> None:
     calm = task_of(calm=True).world(0)
     undisturbed = rollout(calm, script(4), 4, generator=seeded())
     world = GuardedWorld(task_of().world(2), timeout=1.0)
-    # Episodes 1 and 3 live in one process. The first had its answer before the other hung, and has none to the next.
+    # Episodes 1 and 3 share a process. The first was answered before the other hung, but fails at the next step.
     traces = rollout(world, script(4, {3: (2, "hang")}), 4, generator=seeded())
     text = "<lambda>: step {} failed: no answer within 1 s"
     assert world.faults == [Fault(3, 2, text.format(2)), Fault(1, 3, text.format(3))]
@@ -200,78 +95,13 @@ def test_a_process_that_hangs_or_dies_is_ended_and_replaced() -> None:
     assert re.match(r"<lambda>: step 1 failed: RuntimeError: .* died \(exit code -9\)", world.faults[0].text)
     assert torch.equal(traces.x[[1, 3]], undisturbed.x[[1, 3]])
 
-    # One episode alone is in a process too, for the sake of the timeout.
+    # With a timeout, a single episode runs in a process too.
     traces = rollout(world, script(1, {0: (5, "hang")}), 1, generator=seeded())
     assert world.faults == [Fault(0, 5, text.format(5))] and not world.hung
     assert traces.steps == 5
     assert torch.equal(rollout(world, script(4), 4, generator=seeded()).x, undisturbed.x)
     assert world.faults == []
     world.close()
-
-
-class Loose:
-    """A world of one's own around the pendulum's, with `trouble` at step 2."""
-
-    def __init__(self, trouble: str = "") -> None:
-        self.task: Task = SafePendulum(horizon=6)
-        self.trouble = trouble
-        self.inner = self.task.world()
-        self.steps = 0
-        self.gradients: set[bool] = set()
-
-    def reset(self, n: int, generator: Generator, *, slots: Tensor | None = None, x: Tensor | None = None) -> Tensor:
-        if slots is None:
-            self.steps = 0
-        x = self.inner.reset(n, generator, slots=slots, x=x)
-        if self.trouble == "reset shape":
-            return x[:, :1]
-        if self.trouble == "reset nan":
-            x[1, 0] = np.nan
-        if self.trouble == "reset exception":
-            raise ValueError
-        if self.trouble == "reset hang":
-            RELEASE.wait(30)
-        return x
-
-    def step(self, x: Tensor, u: Tensor, active: Tensor | None = None) -> Step:
-        self.gradients.add(torch.is_grad_enabled())
-        self.steps += 1
-        step = self.inner.step(x, u, active)
-        if self.steps != 3:
-            return step
-        charges = step.charges
-        if self.trouble == "state":
-            step.x[1, 1] = torch.inf
-        if self.trouble == "cost":
-            charges.cost[1] = -torch.inf
-        if self.trouble == "safety":
-            charges.safety[1, 0] = torch.nan
-        if self.trouble == "both":
-            step.x[1, 0] = torch.nan
-            charges.cost[1] = torch.nan
-        if self.trouble == "own":
-            return step._replace(failed=torch.tensor([False, True, False]))
-        if self.trouble == "shape":
-            return step._replace(charges=charges._replace(cost=charges.cost[:, None]))
-        if self.trouble == "no tensor":
-            return step._replace(terminated=False)  # type: ignore[arg-type]
-        if self.trouble == "no step":
-            return None  # type: ignore[return-value]
-        if self.trouble == "exception":
-            raise ZeroDivisionError("division by zero")
-        if self.trouble == "hang":
-            RELEASE.wait(30)
-        return step
-
-    def render(self, x: Tensor, u: Tensor | None, slot: int, size: int) -> NDArray[np.uint8]:
-        return self.inner.render(x, u, slot, size)
-
-    def close(self) -> None:
-        if self.trouble == "close":
-            raise OSError("cannot close")
-
-
-RANDOM = UniformPolicy((-2.0,), (2.0,))
 
 
 @pytest.mark.parametrize("timeout", [None, 5.0])
@@ -284,7 +114,7 @@ RANDOM = UniformPolicy((-2.0,), (2.0,))
         ("both", "θ is nan", True),
         ("own", "the system reports a failure", True),
         ("shape", "costs of shape [3, 1]; expected [3]", False),
-        ("no tensor", "terminated came as a bool; expected a tensor of shape [3]", False),
+        ("no tensor", "terminated is a bool; expected a tensor of shape [3]", False),
         ("no step", "AttributeError: 'NoneType' object has no attribute 'x'", False),
         ("exception", "ZeroDivisionError: division by zero", False),
     ],
@@ -329,11 +159,11 @@ def test_a_failing_reset_is_a_fault_of_the_system(trouble: str, text: str) -> No
     ("trouble", "text"),
     [
         ("nan", "Moody: reset failed: .*: the observation holds NaN or infinity: observation 1 is nan"),
-        ("shape", r"Moody: reset failed: reset gave a state of shape \[3\]; expected \[2\]"),
+        ("shape", r"Moody: reset failed: reset returned a state of shape \[3\]; expected \[2\]"),
         ("exception", "Moody: reset failed: RuntimeError: motor fault at 80 °C"),
     ],
 )
-def test_a_failing_reset_of_a_rig_is_one_too(trouble: str, text: str) -> None:
+def test_a_failing_reset_of_a_rig_is_a_fault_of_the_system(trouble: str, text: str) -> None:
     rig = Moody()
     world = GuardedWorld(rig_task(rig).world())
     rig.at_reset = trouble
@@ -344,7 +174,7 @@ def test_a_failing_reset_of_a_rig_is_one_too(trouble: str, text: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["rig", "factory", "world"])
-def test_a_hang_in_this_process_is_given_up_for_good(kind: str) -> None:
+def test_a_system_that_hangs_in_this_process_is_never_used_again(kind: str) -> None:
     began = time.monotonic()
     if kind == "world":
         world = GuardedWorld(Loose("hang"), timeout=0.5)
@@ -357,12 +187,12 @@ def test_a_hang_in_this_process_is_given_up_for_good(kind: str) -> None:
     else:
         world = GuardedWorld(task_of().world(0), timeout=0.5)
         traces = rollout(world, script(3, {1: (2, "hang")}), 3, generator=seeded())
-        # The first had its answer; it has none to the next step.
+        # The first episode was answered; it fails at the next step.
         rows = [(1, 2), (2, 2), (0, 3)]
     assert world.hung and all_finite(traces) and traces.steps == sum(step for _, step in rows)
     assert [(fault.episode, fault.step) for fault in world.faults] == rows
     assert all(fault.text.endswith(f"step {fault.step} failed: no answer within 0.5 s") for fault in world.faults)
-    with pytest.raises(SystemFault, match=r"has not answered since 20.*; restart the program once the system is in"):
+    with pytest.raises(SystemFault, match=r"has not answered since 20.*; restart the program once the system works"):
         world.reset(1, seeded())
     with pytest.raises(SystemFault, match="has not answered since"):
         world.render(traces.x[0, 0], None, 0, 16)
@@ -370,13 +200,13 @@ def test_a_hang_in_this_process_is_given_up_for_good(kind: str) -> None:
     world.close()
     assert time.monotonic() - began < 3
     RELEASE.set()
-    # Even if it comes back: what it has done meanwhile is unknown.
+    # Even if the call returns, what it did in the meantime is unknown.
     time.sleep(0.05)
     assert world.hung
 
 
 @pytest.mark.parametrize("timeout", [None, 5.0])
-def test_an_interrupt_passes(timeout: float | None) -> None:
+def test_an_interrupt_is_passed_on(timeout: float | None) -> None:
     rig = Moody()
     world = GuardedWorld(rig_task(rig).world(), timeout=timeout)
     with pytest.raises(KeyboardInterrupt):
@@ -388,7 +218,7 @@ def test_an_interrupt_passes(timeout: float | None) -> None:
 
 
 @pytest.mark.parametrize("workers", [0, 1])
-def test_ctrl_c_is_heard_while_an_answer_is_awaited(workers: int) -> None:
+def test_ctrl_c_works_while_waiting_for_an_answer(workers: int) -> None:
     world = GuardedWorld(task_of().world(workers), timeout=5.0)
     x = world.reset(1, seeded())
     slow = torch.full((1, 1), 0.5 + (TROUBLES.index("slow") + 1) / 64, dtype=torch.float64)
@@ -399,23 +229,11 @@ def test_ctrl_c_is_heard_while_an_answer_is_awaited(workers: int) -> None:
         world.step(x, slow)
     assert time.monotonic() - began < 1
     timer.join()
-    # The answer that nobody waited for is not taken for the next one.
+    # The late answer is not mistaken for the next one.
     assert torch.equal(world.reset(1, seeded()), x) and world.faults == []
     step = world.step(x, slow * 0)
     assert step.x[:, 1].tolist() == [1] and step.failed is None
     world.close()
-
-
-@dataclass
-class Notes:
-    starts: list[Tensor] = field(default_factory=list)
-    steps: list[tuple[Tensor, Tensor, Step]] = field(default_factory=list)
-
-    def begin(self, x: Tensor) -> None:
-        self.starts.append(x)
-
-    def step(self, x: Tensor, u: Tensor, step: Step) -> None:
-        self.steps.append((x, u, step))
 
 
 def test_a_recorder_sees_every_step_that_took_place() -> None:
@@ -431,12 +249,12 @@ def test_a_recorder_sees_every_step_that_took_place() -> None:
     world.close()
 
 
-def test_episodes_that_are_started_anew_count_from_there() -> None:
+def test_restarted_episodes_count_their_steps_from_zero() -> None:
     world = GuardedWorld(task_of().world(0))
     x = world.reset(3, seeded())
     bad = torch.tensor([[0.0], [0.5 + 1 / 64], [0.0]], dtype=torch.float64)
     x = world.step(x, bad).x
-    # Without a word from the caller the broken one is left alone.
+    # The failed episode is left alone until it is reset.
     x = world.step(x, bad).x
     assert x[:, 1].tolist() == [2, 0, 2] and [(fault.episode, fault.step) for fault in world.faults] == [(1, 0)]
     x[1] = world.reset(1, seeded(), slots=torch.tensor([1]))[0]
@@ -458,7 +276,7 @@ def test_equations_are_guarded_without_a_thread() -> None:
     assert world.render(traces.x[0, 0], None, 0, 32).shape == (32, 32, 3)
     assert world.state_dict() == {}
     world.load_state_dict({})
-    with pytest.raises(UserError, match=r"safe-pendulum: a state \['0/wear'\] was given, but it carries none"):
+    with pytest.raises(UserError, match=r"safe-pendulum: keeps no state across resets, but was given \['0/wear'\]"):
         world.load_state_dict({"0/wear": torch.ones(())})
     world.close()
 

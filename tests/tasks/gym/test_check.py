@@ -1,4 +1,4 @@
-"""`check_env` finds each fault and says what to do."""
+"""`check_env` finds each fault and explains what to do."""
 
 from typing import Any
 
@@ -32,7 +32,7 @@ def test_ours_and_six_tuple_environments_pass(env_id: str) -> None:
     [
         ("discrete", "actions", "not continuous"),
         ("unbounded", "actions", "no finite bounds"),
-        ("text observation", "observations", "no fixed list of numbers"),
+        ("text observation", "observations", "cannot be flattened"),
         ("no cost", "safety", "--safety module:function"),
         ("some cost", "safety", "is missing in"),
         ("nan cost", "safety", "NaN or infinite in"),
@@ -42,10 +42,10 @@ def test_ours_and_six_tuple_environments_pass(env_id: str) -> None:
         ("nan start", "reset", "observation with NaN or infinity"),
         ("nan reward", "reward", "it must be one finite number"),
         ("shape", "step", "observation of shape [3]; its space says [2]"),
-        ("four", "step", "step gave 4 values"),
+        ("four", "step", "step returned 4 values"),
         ("raises", "step", "step raised RuntimeError: motor fault"),
         ("reset raises", "reset", "raised RuntimeError: no power"),
-        ("bare reset", "reset", "it must give (observation, info)"),
+        ("bare reset", "reset", "it must return (observation, info)"),
         ("unseeded", "reset", "draw every random number from self.np_random"),
     ],
 )
@@ -69,8 +69,8 @@ def test_what_is_unusual_but_usable_is_noted(fault: str, subject: str, words: st
     ("function", "words"),
     [
         ("not_batched", "does not work on batches"),
-        ("first_row_only", "gave shape [2] for a batch"),
-        ("with_numpy", "gave a ndarray"),
+        ("first_row_only", "returned shape [2] for a batch"),
+        ("with_numpy", "returned a ndarray"),
         ("raising", "raised IndexError"),
         ("writing", "changed the states"),
         ("undefined", "NaN or infinite"),

@@ -20,7 +20,7 @@ NATIVE = ["SafePendulum-v0", "SafeCartPoleDoublePendulum-v0"]
 def test_gymnasiums_own_check_is_green(env_id: str) -> None:
     env = gymnasium.make(env_id, render_mode="rgb_array", size=64)
     with warnings.catch_warnings():
-        # What it has to say about spaces without bounds and ranges other than ±1 is so for these systems.
+        # These systems do have spaces without bounds and ranges other than ±1.
         warnings.filterwarnings("ignore", message=".*(infinity|symmetric and normalized).*")
         check_env(env.unwrapped)
     env.close()
@@ -34,7 +34,7 @@ def test_registered_horizon_is_the_tasks() -> None:
 
 @pytest.mark.parametrize("env_id", NATIVE)
 def test_single_batch_and_vector_forms_agree(env_id: str) -> None:
-    """The same states and actions give the same numbers through all three doors."""
+    """The same states and actions give the same numbers through all three interfaces."""
     n = 40
     rng = np.random.default_rng(5)
     vector = gymnasium.make_vec(env_id, num_envs=n)
@@ -79,7 +79,7 @@ def test_info_describes_the_state_reached() -> None:
     assert info["cost"] == pytest.approx(1 - abs(angle - 25) / 50, abs=1e-12)
 
 
-def test_truncation_is_apart_from_termination() -> None:
+def test_truncation_is_separate_from_termination() -> None:
     env = gymnasium.make("SafePendulum-v0")
     env.reset(options={"state": [math.pi, 0.0]})
     ends = [env.step(np.zeros(1, dtype=np.float32))[2:4] for _ in range(30)]
@@ -123,7 +123,7 @@ def test_vector_matches_gymnasiums_own_vectorisation_over_restarts() -> None:
     for _ in range(70):
         u = np.zeros((n, 1), dtype=np.float32)
         a, b = native.step(u), sync.step(u)
-        # When all restart at once, Gymnasium's own has no infos at all; ours says so with the mask.
+        # When all restart at once, Gymnasium's own info is empty; ours has a mask that is all False.
         mask = b[4].get("_cost", np.zeros(n, dtype=np.bool_))
         assert (a[2] == b[2]).all() and (a[3] == b[3]).all() and (a[4]["_cost"] == mask).all()
         assert ((a[1] == 0) == (b[1] == 0)).all()
@@ -143,8 +143,8 @@ def test_seeds_repeat(env_id: str) -> None:
     assert np.array_equal(run(1), run(1)) and not np.array_equal(run(1), run(2))
 
 
-def test_handed_out_arrays_are_the_callers() -> None:
-    """Writing into what was returned changes nothing inside."""
+def test_returned_arrays_belong_to_the_caller() -> None:
+    """Writing into returned arrays does not change the environment."""
     envs = gymnasium.make_vec("SafePendulum-v0", num_envs=2)
     observation, _ = envs.reset(seed=0)
     first = envs.step(np.zeros((2, 1), dtype=np.float32))
@@ -173,7 +173,7 @@ def test_actions_outside_the_bounds_are_clipped_counted_and_reported_once() -> N
 @pytest.mark.parametrize("env_id", NATIVE)
 def test_bad_actions_are_refused(env_id: str) -> None:
     env = SafeEnv(IDS[env_id])
-    with pytest.raises(UserError, match=r"no episode yet; call reset\(\) first"):
+    with pytest.raises(UserError, match=r"no episode is running; call reset\(\) first"):
         env.step(np.zeros(1, dtype=np.float32))
     env.reset(seed=0)
     for bad, message in (
@@ -181,12 +181,12 @@ def test_bad_actions_are_refused(env_id: str) -> None:
         (np.array([math.inf]), "is inf"),
         (np.zeros(2), r"actions of shape \[2\]; expected \[1\]"),
         (0.5, r"actions of shape \[\]; expected \[1\]"),
-        (["left"], "is no action"),
+        (["left"], "is not an action"),
     ):
         with pytest.raises(UserError, match=message):
             env.step(bad)  # type: ignore[arg-type]
     envs = SafeVectorEnv(IDS[env_id], num_envs=3)
-    with pytest.raises(UserError, match="no episode yet"):
+    with pytest.raises(UserError, match="no episode is running"):
         envs.step(np.zeros((3, 1), dtype=np.float32))
     envs.reset(seed=0)
     with pytest.raises(UserError, match=r"actions of shape \[1, 3\]; expected \[3, 1\]"):

@@ -1,0 +1,189 @@
+"""Where a policy-gradient agent's traces come from: a model's imagination, or the policy's own real trials."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, final
+
+import torch
+from torch import Generator
+
+from samba_rl.errors import UserError
+from samba_rl.events import Clock, Notice
+from samba_rl.models.fit_report import FitReport
+from samba_rl.models.gp import GPDynamics, GPSettings
+from samba_rl.models.world import ModelSource
+from samba_rl.models.zeta import Zeta
+from samba_rl.tasks.task import Task
+from samba_rl.types import Policy, Source, State, Traces, Transitions
+
+if TYPE_CHECKING:
+    from samba_rl.agents.settings import ImaginationSettings
+
+
+class Experience(ABC):
+    """A source of traces that learns from real trials."""
+
+    model: GPDynamics | None
+    """The model, if there is one."""
+    candidates: int
+    """Number of policies to choose from at the end."""
+    trajectories: int
+    """Number of trajectories to imagine at a time; 0 without a model."""
+
+    @abstractmethod
+    def surprise(self, traces: Traces) -> float:
+        """Return the error of the model's predictions in a new trial, in predictive standard deviations."""
+
+    @abstractmethod
+    def learn(self, traces: Traces | None, data: Transitions, clock: Clock, *, own: bool) -> Iterator[Notice]:
+        """Take in all data, which have just grown by `traces`; `own`: the agent's policy made that trial."""
+
+    @abstractmethod
+    def controls(self, *, last: bool) -> int:
+        """Return how many control iterations the data are good for."""
+
+    @abstractmethod
+    def traces(self, policy: Policy, generator: Generator) -> Traces:
+        """Return the traces of the policy to improve it on."""
+
+    @abstractmethod
+    def imagination(self) -> Source | None:
+        """Return a source of imagined traces without ζ, to judge policies on; None without a model."""
+
+    @abstractmethod
+    def spent(self) -> None:
+        """Forget traces that must not be learned from twice."""
+
+    @abstractmethod
+    def state_dict(self) -> State:
+        """Return everything but the data."""
+
+    @abstractmethod
+    def load_state_dict(self, state: State, data: Transitions) -> Iterator[Notice]:
+        """Restore what `state_dict` returned when these were the data."""
+
+    @final
+    @property
+    def report(self) -> FitReport | None:
+        """Return the report of the last fit; None without a fitted model."""
+        return None if self.model is None else self.model.report
+
+
+@final
+class Imagination(Experience):
+    """Trajectories that a Gaussian-process model imagines."""
+
+    model: GPDynamics
+
+    def __init__(
+        self, task: Task, zeta: Zeta | None, settings: ImaginationSettings, model: GPSettings, device: str
+    ) -> None:
+        self.model = GPDynamics(task, model, device)
+        self.candidates, self.trajectories = settings.candidates, settings.trajectories
+        self._task, self._zeta, self._settings = task, zeta, settings
+        self._device = torch.device(device)
+        self._data: Transitions | None = None
+
+    def surprise(self, traces: Traces) -> float:
+        """Return the error of the model's predictions in a new trial, in predictive standard deviations."""
+        return self.model.surprise(traces.transitions()) if len(self.model) else math.nan
+
+    def learn(self, traces: Traces | None, data: Transitions, clock: Clock, *, own: bool) -> Iterator[Notice]:
+        """Fit the model to all data; keep the last one if that fails."""
+        self._data = data
+        try:
+            with clock("fit"):
+                report = self.model.fit(data)
+        except UserError as error:
+            if not len(self.model):
+                raise
+            yield Notice(f"the model stays as it was before the last trial: {error}")
+            return
+        for problem in report.failed:
+            yield Notice(f"the model keeps its last good hyper-parameters: {problem}")
+
+    def controls(self, *, last: bool) -> int:
+        """Return how many control iterations the settings ask for."""
+        return self._settings.last_iterations if last else self._settings.iterations
+
+    def traces(self, policy: Policy, generator: Generator) -> Traces:
+        """Imagine trajectories with ζ, if it is sought."""
+        return self._source(self._zeta)(policy, self.trajectories, generator)
+
+    def imagination(self) -> Source:
+        """Return a source of imagined traces without ζ."""
+        return self._source(None)
+
+    def spent(self) -> None:
+        """Forget nothing: imagined traces are drawn afresh."""
+
+    def state_dict(self) -> State:
+        """Return the state of the model."""
+        return {"model": self.model.state_dict()}
+
+    def load_state_dict(self, state: State, data: Transitions) -> Iterator[Notice]:
+        """Restore the model; yield a notice if it is not the same to the last bit."""
+        self._data = data
+        if not self.model.load_state_dict(state["model"], data):
+            yield Notice(
+                "the model differs in its last digits from the saved one, because of another machine or another number "
+                "of threads. The run continues, but not bit for bit as it would have"
+            )
+
+    def _source(self, zeta: Zeta | None) -> ModelSource:
+        starts = None
+        if not self._task.pure_start and self._data is not None:
+            starts = self._data.x[self._data.step == 0].to(self._device)
+        return ModelSource(self.model, zeta, self._settings.draw, starts)
+
+
+@final
+class OwnTrials(Experience):
+    """The policy's own last real trial, which is learned from once."""
+
+    model: None = None
+    candidates: int = 1
+    trajectories: int = 0
+
+    def __init__(self, device: str) -> None:
+        self._device = torch.device(device)
+        self._told: Traces | None = None
+
+    def surprise(self, traces: Traces) -> float:
+        """Return NaN: nothing was predicted."""
+        return math.nan
+
+    def learn(self, traces: Traces | None, data: Transitions, clock: Clock, *, own: bool) -> Iterator[Notice]:
+        """Keep the trial if the policy made it: a step on another policy's trial would be wrong."""
+        if traces is not None:
+            self._told = traces.to(self._device) if own else None
+        yield from ()
+
+    def controls(self, *, last: bool) -> int:
+        """Return 1 if there is a trial to learn from."""
+        return 0 if self._told is None else 1
+
+    def traces(self, policy: Policy, generator: Generator) -> Traces:
+        """Return the last trial."""
+        assert self._told is not None
+        return self._told
+
+    def imagination(self) -> None:
+        """Return None: there is no model."""
+
+    def spent(self) -> None:
+        """Forget the trial."""
+        self._told = None
+
+    def state_dict(self) -> State:
+        """Return the trial that is still to be learned from."""
+        told = self._told
+        return {"told": None if told is None else {n: v for n, v in vars(told).items() if v is not None}}
+
+    def load_state_dict(self, state: State, data: Transitions) -> Iterator[Notice]:
+        """Restore what `state_dict` returned."""
+        self._told = None if state["told"] is None else Traces(**state["told"]).to(self._device)
+        yield from ()

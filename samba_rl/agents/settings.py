@@ -1,0 +1,236 @@
+"""Settings: the numbers of a learner, split by family so that a mixture of families cannot be written down."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar, Literal, final
+
+from samba_rl.agents.first import FirstSettings
+from samba_rl.errors import UserError
+from samba_rl.improve.advantages import AdvantageSettings
+from samba_rl.improve.constraints import KINDS, Constraint, ConstraintSettings, FurtherConstraint, bind
+from samba_rl.improve.multipliers import MultiplierSettings
+from samba_rl.improve.policies import PolicySettings
+from samba_rl.improve.step import WeightSettings
+from samba_rl.improve.updates.proximal import ProximalSettings
+from samba_rl.improve.updates.rules import UpdateSettings
+from samba_rl.improve.updates.trust_region import TrustRegionSettings
+from samba_rl.learners import GPModel, Learner, RealTrials, TraceSource
+from samba_rl.models.gp import GPSettings
+from samba_rl.tasks.faults.settings import RealSettings
+from samba_rl.tasks.task import Task
+
+if TYPE_CHECKING:
+    from samba_rl.agents.agent import AnyAgent
+    from samba_rl.agents.experience import Experience
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings(ABC):
+    """What every learner has: a budget of real samples, the first trials, and care for the real system."""
+
+    source: ClassVar[type[TraceSource]]
+    """Source of traces of the learners that these settings are for."""
+
+    real_samples: int = 1500
+    """Budget of real steps, the first trials included."""
+    episodes: int = 5
+    """Real episodes per trial, between two improvements of the policy."""
+    first: FirstSettings = field(default_factory=FirstSettings)
+    real: RealSettings = field(default_factory=RealSettings)
+
+    def __post_init__(self) -> None:
+        at_least("real_samples", self.real_samples, 1)
+        at_least("episodes", self.episodes, 1)
+        if self.first.samples > self.real_samples:
+            raise UserError(
+                f"first.samples = {self.first.samples} exceeds real_samples = {self.real_samples}; leave some for the "
+                "trials of the policy"
+            )
+        self._check()
+
+    @abstractmethod
+    def _check(self) -> None:
+        """Raise if a number of the family is out of range."""
+
+    @abstractmethod
+    def make_agent(self, task: Task, learner: Learner, *, seed: int, device: str) -> AnyAgent:
+        """Make the agent that learns the task."""
+
+    @abstractmethod
+    def constraints(self, learner: Learner, names: tuple[str, ...]) -> tuple[Constraint, ...]:
+        """Return the limits on safety costs of these names."""
+
+    @property
+    @abstractmethod
+    def alpha(self) -> float:
+        """Return the level α at which CVaR is reported."""
+
+    @property
+    @abstractmethod
+    def updates(self) -> tuple[int, int]:
+        """Return the control iterations (or gradient steps) after each trial, and after the last one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PolicyGradientSettings(Settings, ABC):
+    """What the learners share whose policy is a network improved by policy gradients."""
+
+    constraint: ConstraintSettings = field(default_factory=ConstraintSettings)
+    more_constraints: tuple[FurtherConstraint, ...] = ()
+    """Further limits, each with its own multiplier."""
+    multiplier: MultiplierSettings = field(default_factory=MultiplierSettings)
+    policy: PolicySettings = field(default_factory=PolicySettings)
+    advantage: AdvantageSettings = field(default_factory=AdvantageSettings)
+    update: ProximalSettings = field(default_factory=ProximalSettings)
+    trust_region: TrustRegionSettings = field(default_factory=TrustRegionSettings)
+
+    @abstractmethod
+    def make_experience(self, task: Task, learner: Learner, device: str) -> Experience:
+        """Make the source of the traces that the policy is improved on."""
+
+    @property
+    @abstractmethod
+    def weighting(self) -> WeightSettings:
+        """Return how cost and information are weighed."""
+
+    @property
+    @abstractmethod
+    def feasibility(self) -> int:
+        """Return how many control iterations may go into a search for the least reachable value of a constraint."""
+
+    @final
+    def make_agent(self, task: Task, learner: Learner, *, seed: int, device: str) -> AnyAgent:
+        """Make the agent that learns the task."""
+        from samba_rl.agents.policy_gradient import Agent
+
+        return Agent(task, learner, self, seed=seed, device=device)
+
+    @final
+    def constraints(self, learner: Learner, names: tuple[str, ...]) -> tuple[Constraint, ...]:
+        """Return the limits on safety costs of these names."""
+        own = () if learner.constraint is None else bind(learner.constraint, self.constraint, names)
+        found = sum((bind(KINDS[one.kind], one, names) for one in self.more_constraints), own)
+        if learner.update.own_dual and len(found) != 1:
+            raise UserError(
+                f"the update '{learner.update.label}' keeps to exactly one limit, but there are {len(found)}; name one "
+                "safety cost with constraint.of, leave out more_constraints, or take the update 'trust-region'"
+            )
+        return found
+
+    @final
+    @property
+    def alpha(self) -> float:
+        """Return the level α at which CVaR is reported."""
+        return self.constraint.alpha
+
+    @final
+    @property
+    def rules(self) -> UpdateSettings:
+        """Return the numbers of the update rules."""
+        return UpdateSettings(self.update, self.trust_region)
+
+    @final
+    def _check_updates(self) -> None:
+        at_least("update.epochs", self.update.epochs, 1)
+        at_least("update.minibatch", self.update.minibatch, 1)
+
+
+@dataclass(frozen=True)
+class ImaginationSettings:
+    """Improvement of the policy on the model, between two real trials."""
+
+    iterations: int = 40
+    """Control iterations after each real trial."""
+    last_iterations: int = 60
+    """Control iterations after the last real trial."""
+    trajectories: int = 300
+    """Trajectories imagined in each control iteration."""
+    draw: Literal["marginals", "functions"] = "marginals"
+    """How imagined steps are drawn. marginals: independently at each step. functions: from one function per trajectory,
+    drawn from the posterior."""
+    candidates: int = 5
+    """Number of latest policies to choose from at the end: the cheapest within the limits on the model is handed over,
+    or else the safest. 1 takes the last one."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class ModelBasedSettings(PolicyGradientSettings):
+    """Settings of learners that improve a policy on what a Gaussian-process model imagines."""
+
+    source: ClassVar[type[TraceSource]] = GPModel
+    feasibility_iterations: int = 40
+    """Control iterations of the search for the least value of a constraint that the model can reach: in full when the
+    limit is first missed and at the end, an eighth after each trial while the limit looks infeasible. 0: no search."""
+    imagination: ImaginationSettings = field(default_factory=ImaginationSettings)
+    weights: WeightSettings = field(default_factory=WeightSettings)
+    model: GPSettings = field(default_factory=GPSettings)
+
+    def _check(self) -> None:
+        self._check_updates()
+        at_least("feasibility_iterations", self.feasibility_iterations, 0)
+        at_least("imagination.iterations", self.imagination.iterations, 1)
+        at_least("imagination.last_iterations", self.imagination.last_iterations, 1)
+        at_least("imagination.trajectories", self.imagination.trajectories, 2)
+        at_least("imagination.candidates", self.imagination.candidates, 1)
+
+    def make_experience(self, task: Task, learner: Learner, device: str) -> Experience:
+        """Make the source of imagined traces."""
+        from samba_rl.agents.experience import Imagination
+
+        return Imagination(task, learner.zeta, self.imagination, self.model, device)
+
+    @property
+    def weighting(self) -> WeightSettings:
+        """Return how cost and information are weighed."""
+        return self.weights
+
+    @property
+    def feasibility(self) -> int:
+        """Return how many control iterations may go into a search for the least reachable value of a constraint."""
+        return self.feasibility_iterations
+
+    @property
+    def updates(self) -> tuple[int, int]:
+        """Return the control iterations after each trial, and after the last one."""
+        return self.imagination.iterations, self.imagination.last_iterations
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class ModelFreeSettings(PolicyGradientSettings):
+    """Settings of learners that improve a policy on its own real trials, once per trial."""
+
+    source: ClassVar[type[TraceSource]] = RealTrials
+
+    def _check(self) -> None:
+        self._check_updates()
+
+    def make_experience(self, task: Task, learner: Learner, device: str) -> Experience:  # noqa: ARG002
+        """Make the source of real traces."""
+        from samba_rl.agents.experience import OwnTrials
+
+        return OwnTrials(device)
+
+    @property
+    def weighting(self) -> WeightSettings:
+        """Return weights that do not matter: these learners minimise the cost alone."""
+        return WeightSettings()
+
+    @property
+    def feasibility(self) -> int:
+        """Return 0: without a model there is nothing to search on."""
+        return 0
+
+    @property
+    def updates(self) -> tuple[int, int]:
+        """Return one update after each trial."""
+        return 1, 1
+
+
+def at_least(name: str, value: int, least: int) -> None:
+    """Raise a `UserError` if a setting is too small."""
+    if value < least:
+        raise UserError(f"{name} = {value}; it must be at least {least}")

@@ -1,0 +1,150 @@
+"""Display of a run in the terminal, from its start or from where it was interrupted to its results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias, final
+
+from rich.console import Console
+
+from samba_rl.cli.progress import Progress
+from samba_rl.cli.stopping import polite_stop
+from samba_rl.cli.tables import evaluation_table, summary_table
+from samba_rl.cli.text import text
+from samba_rl.errors import Paused, Stopped, UserError
+from samba_rl.events import Event, Log
+from samba_rl.improve.policies import GaussianPolicy
+from samba_rl.runs import Run
+from samba_rl.runs.folder import CONFIG, EVALUATION, write_json
+from samba_rl.runs.session import About
+from samba_rl.runs.tensorboard import TensorBoardLog, available
+
+if TYPE_CHECKING:
+    from samba_rl.tasks.task import Task
+
+INTERRUPTED, PAUSED = 130, 3
+"""Exit codes of runs that did not finish."""
+EVALUATION_STEPS = {True: 10_000, False: 3_000}
+"""Steps of an evaluation, by whether the system's equations are known; a simulator is slow."""
+PLANNED_STEPS = 3_000
+"""Steps of an evaluation of a planning policy, which is slow as well."""
+
+NO_TENSORBOARD = "No TensorBoard log: pip install 'samba-rl[tensorboard]'"
+
+Learning: TypeAlias = Callable[[Log, Callable[[], bool]], Run]
+"""Runs to the end: called with a log and with a function that says when to stop."""
+
+
+@final
+class RunDisplay:
+    """Shows a run while it learns, then its evaluation and its pictures."""
+
+    def __init__(self, task: Task, named: str, out: Path, about: About) -> None:
+        """Prepare the display of a run in the folder `out`; `named` is the system as the user gave it."""
+        self.console = Console(highlight=False)
+        self._task, self._out, self._about = task, out, about
+        self._own = f" --task {named}" if ":" in named else ""
+        self._title = f"{text(task.title)}: {text(about.learner)}, seed {about.seed}"
+
+    def run(
+        self,
+        learning: Learning,
+        *,
+        evaluation: bool,
+        pictures: bool,
+        workers: int | None,
+        earlier: Sequence[Event] = (),
+    ) -> int:
+        """Learn, evaluate and draw; return the exit code. `earlier` events happened before an interruption."""
+        try:
+            run = self._learn(learning, earlier)
+        except Paused as pause:
+            self.console.print(f"[yellow]Paused:[/] {text(pause)}.", soft_wrap=True)
+            self._print_resume()
+            return PAUSED
+        except Stopped:
+            self.console.print("Stopped and saved.")
+            self._print_resume()
+            return INTERRUPTED
+        except KeyboardInterrupt:
+            if (self._out / CONFIG).exists():
+                self.console.print("Stopped immediately.")
+                self._print_resume()
+            raise
+        self.console.print(summary_table(self._title, run))
+        if evaluation:
+            self._evaluate(run, workers)
+        self.print_next(self._draw(run) if pictures else [])
+        return 0
+
+    def print_next(self, pictures: Sequence[Path] = ()) -> None:
+        """Print where a finished run is, and commands to try next."""
+        out, own = self._out, self._own
+        commands = {
+            f"samba-rl eval {out}{own}": "evaluate it again, longer or with another seed",
+            f"samba-rl render {out} {out / 'film.mp4'}{own}": "film it",
+            f"tensorboard --logdir {out}": "see every curve",
+        }
+        drawn = f" ({', '.join(picture.name for picture in pictures)})" if pictures else ""
+        self.console.print(f"The run is in [bold]{text(out)}[/]{text(drawn)}. Next:", soft_wrap=True)
+        width = max(map(len, commands))
+        for command, what in commands.items():
+            self.console.print(f"  [bold]{text(command.ljust(width))}[/]  {what}", soft_wrap=True)
+
+    def _learn(self, learning: Learning, earlier: Sequence[Event]) -> Run:
+        progress = Progress(self.console, self._task, self._about, self._title)
+        progress.recall(earlier)
+        with progress, _Curves(self._out, earlier) as curves, polite_stop() as stop:
+            if not curves.available:
+                self.console.print(f"[dim]{text(NO_TENSORBOARD)}[/]")
+
+            def log(event: Event) -> None:
+                progress(event)
+                curves(event)
+
+            return learning(log, stop)
+
+    def _evaluate(self, run: Run, workers: int | None) -> None:
+        planned = not isinstance(run.policy, GaussianPolicy)
+        steps = PLANNED_STEPS if planned else EVALUATION_STEPS[run.task.known_dynamics]
+        with self.console.status(f"Evaluating: {'' if planned else '2 x '}{steps:,} steps"):
+            both = run.evaluate_both(steps, workers)
+        write_json(self._out / EVALUATION, {"with_noise": both[0].to_json(), "without_noise": both[1].to_json()})
+        shown = both[:1] if planned else both
+        self.console.print(evaluation_table("Evaluation on the real system, apart from learning", *shown))
+
+    def _draw(self, run: Run) -> list[Path]:
+        from samba_rl.report.run import run_pictures
+
+        try:
+            with self.console.status("Drawing"):
+                return run_pictures(run, self._out)
+        except UserError as error:
+            # The run is complete without pictures. Most likely matplotlib is missing, and the error says how to get it.
+            self.console.print(f"[dim]No pictures: {text(error)}[/]", soft_wrap=True)
+            return []
+
+    def _print_resume(self) -> None:
+        command = f"samba-rl resume {self._out}{self._own}"
+        self.console.print(f"All measurements are saved. Continue with:  [bold]{text(command)}[/]", soft_wrap=True)
+
+
+@final
+class _Curves:
+    """The TensorBoard log of a run; does nothing if TensorBoard is not installed."""
+
+    def __init__(self, folder: Path, earlier: Sequence[Event]) -> None:
+        self.available = available()
+        self._log = TensorBoardLog(folder, earlier) if self.available else None
+
+    def __enter__(self) -> _Curves:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._log is not None:
+            self._log.close()
+
+    def __call__(self, event: Event) -> None:
+        if self._log is not None:
+            self._log(event)

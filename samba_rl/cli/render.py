@@ -1,0 +1,52 @@
+"""`samba-rl render`: film a learned policy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import tyro
+from rich.console import Console
+
+from samba_rl.cli.arguments import RunArgument
+from samba_rl.cli.parsing import load_finished
+from samba_rl.cli.text import text
+from samba_rl.errors import UserError
+
+if TYPE_CHECKING:
+    from samba_rl.types import Policy
+
+
+def render(
+    run: RunArgument,
+    film: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FILM")],
+    episodes: int = 3,
+    seed: int = 0,
+    *,
+    stochastic: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
+    task: str | None = None,
+) -> int:
+    """Film a learned policy on the real system.
+
+    Args:
+        run: Folder that `samba-rl train` wrote.
+        film: File to write: .mp4 or .gif.
+        episodes: Number of episodes, shown one after the other.
+        seed: Seed of the episodes; the same seed gives the same episodes.
+        stochastic: Keep the noise of the policy's actions.
+        task: Your own system, as module:function or file.py:function.
+    """
+    from samba_rl.report import film as films
+
+    if film.suffix.lower() not in (".mp4", ".gif"):
+        raise UserError(f"cannot write a film as '{film}'; its name must end in .mp4 or .gif")
+    if episodes < 1:
+        raise UserError(f"--episodes {episodes}: at least 1 is needed")
+    loaded = load_finished(run, task)
+    policy: Policy = loaded.policy if stochastic else loaded.still_policy
+    console = Console()
+    with console.status(f"{loaded.task.title}: {episodes} episodes"):
+        frames = films.policy_film(loaded.task, policy, episodes, seed)
+        films.save_film(frames, film, loaded.task.dt)
+    console.print(f"{episodes} episode{'s' * (episodes > 1)}: {text(film)}", soft_wrap=True)
+    return 0

@@ -1,0 +1,52 @@
+"""`samba-rl resume`: continue an interrupted run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from samba_rl.cli.arguments import RunArgument
+from samba_rl.cli.parsing import load_task
+from samba_rl.cli.text import text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from samba_rl.events import Log
+    from samba_rl.runs import Run
+
+
+def resume(
+    run: RunArgument,
+    task: str | None = None,
+    workers: int | None = None,
+    *,
+    evaluation: bool = True,
+    pictures: bool = True,
+) -> int:
+    """Continue an interrupted run to the same end that it would have reached.
+
+    Args:
+        run: Folder that `samba-rl train` wrote.
+        task: Your own system, as module:function or file.py:function.
+        workers: Number of processes for MuJoCo. Default: as many as the run had.
+        evaluation: Evaluate the policy at the end, with and without its noise.
+        pictures: Draw pictures at the end.
+    """
+    from samba_rl import runs
+    from samba_rl.cli.display import RunDisplay
+    from samba_rl.runs.folder import EVALUATION, SUMMARY
+
+    given = None if task is None else load_task(task)
+    system, about = runs.run_in(run, given)
+    display = RunDisplay(system, task or system.name, run, about)
+    if (run / SUMMARY).exists() and (run / EVALUATION).exists():
+        display.console.print(f"The run in [bold]{text(run)}[/] is already finished.", soft_wrap=True)
+        display.print_next()
+        return 0
+
+    def learning(log: Log, stop: Callable[[], bool]) -> Run:
+        return runs.resume(run, given, log=log, workers=workers, stop=stop)
+
+    return display.run(
+        learning, evaluation=evaluation, pictures=pictures, workers=workers, earlier=runs.earlier_events(run)
+    )

@@ -1,0 +1,68 @@
+"""`samba-rl tasks`: list the systems."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.table import Table
+
+from samba_rl.cli.arguments import JsonFlag
+from samba_rl.cli.text import text
+
+if TYPE_CHECKING:
+    from samba_rl.tasks.task import Quantity, Task
+
+
+def tasks(*, as_json: JsonFlag = False) -> int:
+    """List the systems with their dimensions, limits and hazards.
+
+    Args:
+        as_json: Print one line of JSON instead of tables.
+    """
+    from samba_rl import IDS
+    from samba_rl.tasks import TASKS, make_task
+
+    ids = {name: env_id for env_id, name in IDS.items()}
+    known = [make_task(name) for name in TASKS]
+    if as_json:
+        print(json.dumps([_description(task, ids[task.name]) for task in known], ensure_ascii=False))
+        return 0
+    console = Console()
+    for task in known:
+        table = Table(show_header=False, title=f"{task.name}   ({ids[task.name]})", title_justify="left", min_width=72)
+        table.add_column(style="bold", no_wrap=True)
+        table.add_column()
+        for key, value in _rows(task):
+            table.add_row(key, text(value))
+        console.print(table)
+    return 0
+
+
+def _rows(task: Task) -> list[tuple[str, str]]:
+    def words(quantities: tuple[Quantity, ...]) -> str:
+        return f"{len(quantities)}: " + ", ".join(quantity.describe() for quantity in quantities)
+
+    return [
+        ("state", words(task.states)),
+        ("observation", words(task.observations)),
+        ("action", words(task.actions)),
+        ("episode", f"{task.horizon} steps of {task.dt:g} s"),
+        ("hazard", task.hazard_in_words()),
+        ("dynamics", "equations, batched in torch" if task.known_dynamics else "MuJoCo, in processes"),
+    ]
+
+
+def _description(task: Task, env_id: str) -> dict[str, Any]:
+    return {
+        "name": task.name,
+        "id": env_id,
+        "states": [{"name": q.name, "unit": q.unit} for q in task.states],
+        "observations": [{"name": q.name, "unit": q.unit} for q in task.observations],
+        "actions": [{"name": q.name, "unit": q.unit, "low": q.low, "high": q.high} for q in task.actions],
+        "constraints": list(task.constraints),
+        "hazard": task.hazard_in_words(),
+        "horizon": task.horizon,
+        "dt": task.dt,
+    }

@@ -1,0 +1,51 @@
+"""The RBF kernel and Cholesky factors of its covariance matrices."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from samba_rl.errors import UserError
+
+FAR = 1e3
+"""Scaled inputs are clamped to ± this value: there the kernel is exactly zero, and nothing overflows."""
+JITTERS = (0.0, 1e-10, 1e-8, 1e-6, 1e-4)
+"""Jitters, relative to the signal variance, that are tried in turn until the Cholesky factorisation succeeds."""
+
+
+def scaled(inputs: Tensor, lengthscales: Tensor) -> Tensor:
+    """Divide inputs [N, ni] by the length scales [D, ni] of each output: [D, N, ni]."""
+    return (inputs / lengthscales[:, None]).clamp(-FAR, FAR)
+
+
+def kernel(a: Tensor, b: Tensor, signal: Tensor) -> Tensor:
+    """Compute the RBF kernel between scaled inputs [D, N, ni] and [D, M, ni]: [D, N, M]."""
+    # The exponent -|a - b|²/2 + log s² as one product and one sum, then the exponential in place.
+    half_a = a.square().sum(-1, keepdim=True).mul_(-0.5)
+    half_b = b.square().sum(-1).mul_(-0.5).add_(signal.log()[:, None])
+    return torch.baddbmm(half_b[:, None], a, b.mT).add_(half_a).exp_()
+
+
+def factorise(gram: Tensor, noise: Tensor, signal: Tensor) -> tuple[Tensor, float]:
+    """Return the Cholesky factors of gram + noise I [D, n, n] and the relative jitter they needed."""
+    for jitter in JITTERS:
+        factor = factor_with(jitter, gram, noise, signal)
+        if factor is not None:
+            return factor, jitter
+    raise no_factor(gram.shape[-1])
+
+
+def factor_with(jitter: float, gram: Tensor, noise: Tensor, signal: Tensor) -> Tensor | None:
+    """Return the Cholesky factors of gram + noise I [D, n, n] with this relative jitter, or None if one fails."""
+    matrix = gram.clone()
+    matrix.diagonal(dim1=-2, dim2=-1).add_((noise + jitter * signal)[:, None])
+    factor, info = torch.linalg.cholesky_ex(matrix)
+    return factor if not bool(info.any()) and bool(torch.isfinite(factor).all()) else None
+
+
+def no_factor(points: int) -> UserError:
+    """Return the error for a covariance matrix that has no Cholesky factor with any jitter."""
+    return UserError(
+        f"the covariance of {points} points has no Cholesky factor even with jitter {JITTERS[-1]}; "
+        "the data or the hyper-parameters contain values that are not finite"
+    )

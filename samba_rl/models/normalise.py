@@ -1,0 +1,58 @@
+"""From transitions to the normalised inputs and targets that a model is fitted to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from samba_rl.errors import UserError
+from samba_rl.types import Transitions
+
+if TYPE_CHECKING:
+    from samba_rl.tasks.task import Task
+
+
+@dataclass(frozen=True)
+class Normaliser:
+    """Shifts and scales columns to mean zero and standard deviation one; a constant column is only shifted."""
+
+    mean: Tensor
+    """Means of the columns [k]."""
+    scale: Tensor
+    """Standard deviations of the columns, 1 for constant ones [k]."""
+
+    @staticmethod
+    def of(values: Tensor) -> Normaliser:
+        """Measure values [n, k]."""
+        mean = values.mean(0)
+        scale = (values - mean).square().mean(0).sqrt()
+        negligible = scale <= 1e-12 * (1 + mean.abs())
+        return Normaliser(mean, torch.where(negligible, torch.ones_like(scale), scale))
+
+    def __call__(self, values: Tensor) -> Tensor:
+        """Normalise values [..., k]."""
+        return (values - self.mean) / self.scale
+
+    def to(self, target: Tensor) -> Normaliser:
+        """Return a copy on the device and in the dtype of `target`."""
+        return Normaliser(self.mean.to(target), self.scale.to(target))
+
+
+def inputs_and_targets(task: Task, transitions: Transitions, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Return the model inputs [n, ni] and changes of state [n, D] in float64; raise UserError unless all are finite."""
+    if len(transitions) == 0:
+        raise UserError(f"the model of {task.name} was given no transitions; give at least one")
+    x, u, x_next = (t.to(device, torch.float64) for t in (transitions.x, transitions.u, transitions.x_next))
+    inputs, targets = task.model_inputs(x, u), (x_next - x)[:, list(task.predicted)]
+    for what, values in (("model inputs", inputs), ("changes of state", targets)):
+        bad = ~torch.isfinite(values)
+        if bool(bad.any()):
+            row, column = (int(i) for i in bad.nonzero()[0])
+            raise UserError(
+                f"{task.name}: transition {row} of {len(values)} has {values[row, column].item()} in column "
+                f"{column} of its {what}; remove transitions with such values"
+            )
+    return inputs, targets

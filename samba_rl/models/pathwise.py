@@ -1,0 +1,84 @@
+"""Functions drawn from the posterior of an exact GP, by pathwise conditioning."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import final
+
+import torch
+from torch import Generator, Tensor
+
+from samba_rl.errors import UserError
+from samba_rl.models.exact import ExactPosterior
+from samba_rl.models.gp import GPDynamics
+from samba_rl.models.kernel import kernel, scaled
+
+
+@dataclass(frozen=True)
+class _Features:
+    """M random Fourier features, whose weighted sums approximate functions drawn from the prior."""
+
+    frequencies: Tensor
+    """Frequencies [D, M, ni]."""
+    phases: Tensor
+    """Phases [D, M]."""
+    signal: Tensor
+    """Prior variances [D]."""
+
+    def __call__(self, z: Tensor) -> Tensor:
+        """Evaluate the features at scaled inputs [D, N, ni]: [D, N, M]."""
+        size = (2 * self.signal / self.phases.shape[1]).sqrt()
+        return (z @ self.frequencies.mT + self.phases[:, None]).cos_() * size[:, None, None]
+
+
+@final
+@dataclass(frozen=True)
+class Functions:
+    """B functions drawn from the posterior of an exact GP, one for each episode.
+
+    By Matheron's rule, each is a function f₀ drawn from the prior plus a correction from the data with noise ε:
+    f(x) = f₀(x) + k(x, X) A (y - f₀(X) - ε).
+    """
+
+    model: GPDynamics
+    """The model, for the units of queries and changes."""
+    posterior: ExactPosterior
+    """The posterior that the functions are drawn from."""
+    features: _Features
+    """Features of the prior functions."""
+    weights: Tensor
+    """Weights of the features [D, M, B]."""
+    correction: Tensor
+    """A (y - f₀(X) - ε) [D, n, B]."""
+
+    @staticmethod
+    def draw(model: GPDynamics, n: int, features: int, generator: Generator) -> Functions:
+        """Draw n functions, each with a prior of `features` random features."""
+        posterior = model.posterior
+        if not isinstance(posterior, ExactPosterior):
+            raise UserError(
+                "functions can be drawn only from an exact GP with independent outputs, but this model has a "
+                f"{type(posterior).__name__}. Use draw='marginals'"
+            )
+        outputs, points, inputs = posterior.z.shape
+
+        def normal(*shape: int) -> Tensor:
+            return torch.randn(shape, generator=generator, device=posterior.z.device, dtype=posterior.z.dtype)
+
+        phases = posterior.z.new_empty(outputs, features).uniform_(0, 2 * math.pi, generator=generator)
+        basis = _Features(normal(outputs, features, inputs), phases, posterior.hyper.signal)
+        weights = normal(outputs, features, n)
+        noise = posterior.hyper.noise.sqrt()[:, None, None] * normal(outputs, points, n)
+        prior = basis(posterior.z) @ weights
+        correction = posterior.solve(posterior.targets.T[..., None] - prior - noise)
+        return Functions(model, posterior, basis, weights, correction)
+
+    def __call__(self, queries: Tensor) -> Tensor:
+        """Return the change of state [B, D] that function b gives for query b of [B, ni]."""
+        hyper = self.posterior.hyper
+        z = scaled(self.model.normalised(queries).to(self.posterior.z), hyper.lengthscales)
+        prior = (self.features(z) * self.weights.mT).sum(-1)
+        k = kernel(z, self.posterior.z, hyper.signal)
+        values = prior + k.mul_(self.correction.mT).sum(-1)
+        return self.model.denormalised(values.T.to(self.model.dtype))

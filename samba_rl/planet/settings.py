@@ -1,0 +1,49 @@
+"""Settings of PlaNet."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar, final
+
+from samba_rl.agents.settings import Settings
+from samba_rl.improve.constraints import Constraint
+from samba_rl.learners import LatentModel, Learner, TraceSource
+from samba_rl.planet.latent import LatentSettings
+from samba_rl.planet.planner import PlannerSettings
+from samba_rl.tasks.task import Task
+
+if TYPE_CHECKING:
+    from samba_rl.planet.agent import PlanetAgent
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class PlanetSettings(Settings):
+    """Settings of learners that plan on a latent model."""
+
+    source: ClassVar[type[TraceSource]] = LatentModel
+    latent: LatentSettings = field(default_factory=LatentSettings)
+    planner: PlannerSettings = field(default_factory=PlannerSettings)
+
+    def _check(self) -> None:
+        """Check nothing: the groups of settings check themselves."""
+
+    def make_agent(self, task: Task, learner: Learner, *, seed: int, device: str) -> PlanetAgent:
+        """Make the agent that learns the task."""
+        from samba_rl.planet.agent import PlanetAgent
+
+        return PlanetAgent(task, learner, self, seed=seed, device=device)
+
+    def constraints(self, learner: Learner, names: tuple[str, ...]) -> tuple[Constraint, ...]:  # noqa: ARG002
+        """Return no limits: a planner has none."""
+        return ()
+
+    @property
+    def alpha(self) -> float:
+        """Return the level α at which CVaR is reported."""
+        return 0.9
+
+    @property
+    def updates(self) -> tuple[int, int]:
+        """Return the gradient steps after each trial, and after the last one."""
+        return self.latent.updates, self.latent.updates

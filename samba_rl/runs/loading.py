@@ -1,0 +1,122 @@
+"""Loading a run from its folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from samba_rl.agents.agent import Learned, schema_of
+from samba_rl.agents.settings import PolicyGradientSettings, Settings
+from samba_rl.data import DataSet
+from samba_rl.data.journal import Journal
+from samba_rl.data.plain import from_plain
+from samba_rl.errors import UserError
+from samba_rl.events import Event
+from samba_rl.improve.policies import GaussianPolicy
+from samba_rl.learners import Learner
+from samba_rl.planet.policy import PlanningPolicy
+from samba_rl.planet.settings import PlanetSettings
+from samba_rl.presets import make_settings
+from samba_rl.runs.checkpoints import read_checkpoint
+from samba_rl.runs.folder import (
+    CONFIG,
+    JOURNAL,
+    METRICS,
+    POLICY,
+    SUMMARY,
+    read_config,
+    read_events,
+    read_json,
+    read_policy,
+)
+from samba_rl.runs.run import Run
+from samba_rl.runs.session import About
+from samba_rl.runs.summary import by_kind
+from samba_rl.runs.upgrade import upgraded
+from samba_rl.tasks import TASKS, make_task
+from samba_rl.tasks.task import Task
+
+
+def load_run(folder: str | Path, task: Task | None = None) -> Run:
+    """Load a finished run from the folder that `train` wrote.
+
+    The paper's systems are known by name. Any other system must be given as `task`: nothing in a folder is allowed to
+    run code.
+    """
+    home = Path(folder)
+    system, about = run_in(home, task)
+    policy = _new_policy(system, about.settings)
+    read_policy(home / POLICY, policy)
+    summary = read_json(home / SUMMARY)
+    data = DataSet.empty(schema_of(system))
+    for steps in Journal.read(home / JOURNAL).trials():
+        data = data.append(steps)
+    return Run(
+        task=system,
+        learner=about.learner,
+        row=about.row,
+        preset=about.preset,
+        seed=about.seed,
+        settings=about.settings,
+        policy=policy,
+        data=data,
+        **by_kind(read_events(home / METRICS)),
+        summary=summary,
+        folder=home,
+    )
+
+
+def run_in(folder: Path, task: Task | None = None) -> tuple[Task, About]:
+    """Return the system and the specification of the run in a folder."""
+    return specification(folder, current_config(folder), task)
+
+
+def current_config(folder: Path) -> dict[str, Any]:
+    """Read the configuration of the run in a folder, translated to the current format."""
+    return upgraded(read_config(folder), str(folder / CONFIG))
+
+
+def specification(folder: Path, config: dict[str, Any], task: Task | None) -> tuple[Task, About]:
+    """Return the system and the specification that a run's configuration describes."""
+    where = str(folder / CONFIG)
+    name, learner, preset, device = (
+        from_plain(str, config.get(key), f"{where}: {key}") for key in ("task", "learner", "preset", "device")
+    )
+    seed = from_plain(int, config.get("seed"), f"{where}: seed")
+    row = Learner.from_words(config.get("row"), f"{where}: row")
+    family = type(make_settings(name, row))
+    settings: Settings = from_plain(family, config.get("settings"), f"{where}: settings")
+    system = _known_task(where, name, changed=bool(config.get("changed_task", False))) if task is None else task
+    if system.name != name:
+        raise UserError(f"{folder} is a run on '{name}', not on '{system.name}'; give that system")
+    return system, About(learner, row, preset, seed, settings, device)
+
+
+def earlier_events(folder: Path) -> list[Event]:
+    """Return the events of a run up to the checkpoint from which `resume` continues it."""
+    if (folder / SUMMARY).exists():
+        return read_events(folder / METRICS)
+    checkpoint, _ = read_checkpoint(folder)
+    size = 0 if checkpoint is None else int(checkpoint.about["metrics_bytes"])
+    return read_events(folder / METRICS, size) if (folder / METRICS).exists() else []
+
+
+def _known_task(where: str, name: str, *, changed: bool) -> Task:
+    if name not in TASKS or changed:
+        what = f"'{name}', which is not one of the paper's systems" if name not in TASKS else f"a modified '{name}'"
+        raise UserError(
+            f"{where}: the run is on {what}; give the system: load_run(folder, task=...), or --task file.py:function"
+        )
+    return make_task(name)
+
+
+def _new_policy(task: Task, settings: Settings) -> Learned:
+    """Make a policy of the right shape, whose parameters are still to be read."""
+    generator = torch.Generator().manual_seed(0)
+    if isinstance(settings, PlanetSettings):
+        return PlanningPolicy(task, settings.latent, settings.planner, generator)
+    assert isinstance(settings, PolicyGradientSettings)
+    centre, scale = torch.zeros(len(task.observations)), torch.ones(len(task.observations))
+    return GaussianPolicy(*task.action_bounds(), centre, scale, settings.policy, generator)

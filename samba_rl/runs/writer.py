@@ -1,0 +1,229 @@
+"""The folder of a run in progress: everything that the run writes goes through it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+
+from samba_rl.agents.agent import Learned
+from samba_rl.data import DataSet
+from samba_rl.data.files import disk_error, flush, replacing, write_all
+from samba_rl.data.journal import EARLIER, Journal, Record
+from samba_rl.data.journal_format import TITLE
+from samba_rl.data.packing import pack
+from samba_rl.data.plain import to_plain
+from samba_rl.data.step_log import StepLog
+from samba_rl.data.tables import append_csv
+from samba_rl.errors import UserError
+from samba_rl.events import Event
+from samba_rl.runs import checkpoints
+from samba_rl.runs.checkpoints import Checkpoint, read_checkpoint, write_checkpoint
+from samba_rl.runs.folder import (
+    CONFIG,
+    DATA,
+    FORMAT,
+    JOURNAL,
+    KINDS,
+    METRICS,
+    MODEL,
+    POLICY,
+    STEPS,
+    SUMMARY,
+    read_config,
+    write_json,
+    writing,
+)
+from samba_rl.runs.lock import LOCK, Lock
+from samba_rl.types import State, Transitions
+
+RECOMPUTED = "the run is recomputed from its real trials"
+_NAMES = {kind: name for name, kind in KINDS.items()}
+
+
+@final
+class RunFolder:
+    """The folder of a run in progress, locked against other writers."""
+
+    def __init__(self, folder: Path, lock: Lock, journal: Journal, config: str) -> None:
+        """Open the metrics; use `create` or `reopen` instead. `config` is the checksum of config.json."""
+        self.folder, self.journal = folder, journal
+        self.steps = StepLog(folder / STEPS)
+        self._lock, self._config = lock, config
+        self._made: list[Path] = []
+        self._rows = 0
+        """Number of rows in real.csv."""
+        self._closed = False
+        try:
+            self._metrics = os.open(folder / METRICS, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+            self._size, self._digest = 0, hashlib.sha256()
+        except OSError as error:
+            raise disk_error(folder / METRICS, error) from error
+
+    @staticmethod
+    def create(folder: Path, config: Mapping[str, Any], earlier: Transitions | None = None) -> RunFolder:
+        """Make the folder of a new run with this configuration; refuse one that already holds a run."""
+        made = [parent for parent in (folder, *folder.parents) if not parent.exists()]
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise disk_error(error.filename or folder, error) from error
+        lock = Lock(folder)
+        try:
+            _remove_beginnings(folder)
+            if any((folder / name).exists() for name in (CONFIG, METRICS, JOURNAL, DATA, POLICY, SUMMARY)):
+                raise UserError(
+                    f"{folder} already holds a run; continue it with: samba-rl resume {folder}, or give another folder"
+                )
+        except BaseException:
+            lock.release()
+            raise
+        try:
+            journal = Journal.create(folder / JOURNAL)
+            if earlier is not None:
+                journal.append(Record(EARLIER, 0, earlier))
+            # Last, because a folder with a configuration counts as a run.
+            write_json(folder / CONFIG, {"format": FORMAT, **config})
+            run = RunFolder(folder, lock, journal, _digest_of(folder / CONFIG))
+        except BaseException:
+            lock.release()
+            _remove(folder, made)
+            raise
+        run._made = made
+        return run
+
+    @staticmethod
+    def reopen(folder: Path) -> tuple[RunFolder, Checkpoint | None, list[str]]:
+        """Open the folder of an interrupted run; return it, its last sound checkpoint, and notices for the user."""
+        read_config(folder)
+        lock = Lock(folder)
+        try:
+            checkpoint, problems = read_checkpoint(folder)
+            notices = [f"{problem}; the checkpoint before it is used" for problem in problems]
+            if problems and checkpoint is None:
+                notices[-1] = f"{problems[-1]}; {RECOMPUTED}"
+            about = {} if checkpoint is None else checkpoint.about
+            trials, metrics_bytes = _count(about.get("trials", 0)), _count(about.get("metrics_bytes", 0))
+            journal = Journal.open(folder / JOURNAL, trials)
+            if journal.torn is not None:
+                notices.append(f"the last record of {journal.path} was damaged; it was moved to {journal.torn.name}")
+            config = _digest_of(folder / CONFIG)
+            if checkpoint is not None:
+                _check_unchanged(folder, CONFIG, config, about.get("config"))
+                _check_unchanged(folder, JOURNAL, journal.digest_of(trials), about.get("journal"))
+                checkpoints.remove_damaged(folder, checkpoint)
+            run = RunFolder(folder, lock, journal, config)
+            run._cut_metrics(metrics_bytes, about.get("metrics"))
+        except BaseException:
+            lock.release()
+            raise
+        return run, checkpoint, notices
+
+    def _cut_metrics(self, size: int, digest: str | None) -> None:
+        """Drop the rows written after the checkpoint: what they report will happen again."""
+        path = self.folder / METRICS
+        kept = path.read_bytes()[:size]
+        self._digest = hashlib.sha256(kept)
+        if digest is not None:
+            _check_unchanged(self.folder, METRICS, self._digest.hexdigest(), digest)
+        os.ftruncate(self._metrics, size)
+        self._size = size
+
+    @property
+    def measured(self) -> bool:
+        """Return whether this run has measured anything on the real system."""
+        return self.journal.find(0, 0) is not None or bool(self.steps.lines())
+
+    def __call__(self, event: Event) -> None:
+        """Add an event to the metrics."""
+        line = (json.dumps({"kind": _NAMES[type(event)], **to_plain(event)}, ensure_ascii=False) + "\n").encode()
+        with writing(self.folder / METRICS):
+            write_all(self._metrics, line)
+        self._size += len(line)
+        self._digest.update(line)
+
+    def write_data(self, data: DataSet) -> None:
+        """Bring real.csv up to date; it is for people, while the run itself relies on the journal."""
+        with writing(self.folder / DATA):
+            new = {name: value[self._rows :] for name, value in vars(data.transitions).items()}
+            append_csv(self.folder / DATA, data.schema, Transitions(**new), anew=self._rows == 0)
+        self._rows = len(data)
+
+    def save(self, state: State) -> None:
+        """Write a checkpoint."""
+        with writing(self.folder / METRICS):
+            flush(self._metrics)
+        about = {
+            "trials": len(self.journal),
+            "journal": self.journal.digest,
+            "metrics_bytes": self._size,
+            "metrics": self._digest.hexdigest(),
+            "config": self._config,
+        }
+        write_checkpoint(self.folder, state, about)
+
+    def finish(self, policy: Learned, model: State, summary: Mapping[str, Any]) -> None:
+        """Write the results of the run; the summary comes last, so that a run with a summary is complete."""
+        with writing(self.folder / MODEL), replacing(self.folder / MODEL, sync_name=False) as file:
+            file.write(pack(model))
+        with writing(self.folder / POLICY), replacing(self.folder / POLICY, sync_name=False) as file:
+            np.savez(file, **{name: value.cpu().numpy() for name, value in policy.state_dict().items()})
+        (self.folder / STEPS).unlink(missing_ok=True)
+        write_json(self.folder / SUMMARY, summary)
+
+    def close(self) -> None:
+        """Close the files and release the folder."""
+        if self._closed:
+            return
+        self._closed = True
+        os.close(self._metrics)
+        self.steps.close()
+        self.journal.close()
+        self._lock.release()
+
+    def discard(self) -> None:
+        """Remove everything that was written; for a run that has not measured anything."""
+        self.close()
+        _remove(self.folder, self._made)
+
+
+def _remove(home: Path, made: list[Path]) -> None:
+    """Remove the files of a run that has not measured anything, and the folders that were made for it."""
+    for name in (CONFIG, METRICS, JOURNAL, STEPS, DATA, LOCK):
+        (home / name).unlink(missing_ok=True)
+    shutil.rmtree(home / checkpoints.FOLDER, ignore_errors=True)
+    for folder in made:
+        if folder.is_dir() and not any(folder.iterdir()):
+            folder.rmdir()
+
+
+def _remove_beginnings(folder: Path) -> None:
+    """Remove the empty journal of a program that was killed while it created the folder."""
+    journal = folder / JOURNAL
+    if journal.exists() and not (folder / CONFIG).exists():
+        begun = journal.stat().st_size <= len(TITLE) and TITLE.startswith(journal.read_bytes())
+        if begun or not len(Journal.read(journal)):
+            journal.unlink()
+
+
+def _check_unchanged(folder: Path, name: str, found: str, due: object) -> None:
+    if found != due:
+        raise UserError(
+            f"{folder / name} was altered since the last checkpoint; restore it, "
+            f"or remove {METRICS} and {checkpoints.FOLDER}: then {RECOMPUTED}"
+        )
+
+
+def _count(value: object) -> int:
+    """Return a count from a manifest, or 0 if it is not one; then the checksums will not match."""
+    return value if type(value) is int and value >= 0 else 0
+
+
+def _digest_of(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
