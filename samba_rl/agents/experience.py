@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, final
 
 import torch
-from torch import Generator
+from torch import Generator, Tensor
 
 from samba_rl.errors import UserError
 from samba_rl.events import Clock, Notice
+from samba_rl.models.exact import ExactPosterior
 from samba_rl.models.fit_report import FitReport
 from samba_rl.models.gp import GPDynamics, GPSettings
 from samba_rl.models.world import ModelSource
@@ -32,6 +34,8 @@ class Experience(ABC):
     """Number of policies to choose from at the end."""
     trajectories: int
     """Number of trajectories to imagine at a time; 0 without a model."""
+    shielded: bool
+    """Whether policies are judged on the model before they act."""
 
     @abstractmethod
     def surprise(self, traces: Traces) -> float:
@@ -52,6 +56,14 @@ class Experience(ABC):
     @abstractmethod
     def imagination(self) -> Source | None:
         """Return a source of imagined traces without ζ, to judge policies on; None without a model."""
+
+    @abstractmethod
+    def judges(self, *, last: bool) -> tuple[Source, ...]:
+        """Return the sources of traces that policies are judged on, the first for the cost; empty without a model."""
+
+    @abstractmethod
+    def imagination_from(self, starts: Tensor) -> Source | None:
+        """Return a source of imagined traces that start in the states [k, nx]; None without a model."""
 
     @abstractmethod
     def spent(self) -> None:
@@ -79,10 +91,18 @@ class Imagination(Experience):
     model: GPDynamics
 
     def __init__(
-        self, task: Task, zeta: Zeta | None, settings: ImaginationSettings, model: GPSettings, device: str
+        self,
+        task: Task,
+        zeta: Zeta | None,
+        settings: ImaginationSettings,
+        model: GPSettings,
+        device: str,
+        *,
+        shielded: bool,
     ) -> None:
         self.model = GPDynamics(task, model, device)
         self.candidates, self.trajectories = settings.candidates, settings.trajectories
+        self.shielded = shielded
         self._task, self._zeta, self._settings = task, zeta, settings
         self._device = torch.device(device)
         self._data: Transitions | None = None
@@ -117,6 +137,17 @@ class Imagination(Experience):
         """Return a source of imagined traces without ζ."""
         return self._source(None)
 
+    def judges(self, *, last: bool) -> tuple[Source, ...]:
+        """Return the model's marginals and, for the last judgement, whole functions: they show what is not known."""
+        marginals = self._source(None)
+        if not (last and isinstance(self.model.posterior, ExactPosterior)):
+            return (marginals,)
+        return marginals, replace(marginals, draw="functions")
+
+    def imagination_from(self, starts: Tensor) -> Source | None:
+        """Return a source of imagined traces that start in the states [k, nx]; None before the first fit."""
+        return replace(self._source(None), starts=starts.to(self._device)) if len(self.model) else None
+
     def spent(self) -> None:
         """Forget nothing: imagined traces are drawn afresh."""
 
@@ -147,6 +178,7 @@ class OwnTrials(Experience):
     model: None = None
     candidates: int = 1
     trajectories: int = 0
+    shielded: bool = False
 
     def __init__(self, device: str) -> None:
         self._device = torch.device(device)
@@ -172,6 +204,13 @@ class OwnTrials(Experience):
         return self._told
 
     def imagination(self) -> None:
+        """Return None: there is no model."""
+
+    def judges(self, *, last: bool) -> tuple[Source, ...]:
+        """Return nothing: there is no model."""
+        return ()
+
+    def imagination_from(self, starts: Tensor) -> None:
         """Return None: there is no model."""
 
     def spent(self) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import final
 
+import torch
 from torch import Tensor
 
 from samba_rl import algorithm
@@ -18,9 +19,10 @@ from samba_rl.data.plain import from_plain, to_plain
 from samba_rl.events import Event, ImprovementReport, Notice
 from samba_rl.improve.constraints import Constraint
 from samba_rl.improve.feasibility import Feasibility, Safest
-from samba_rl.improve.gates import choose, is_stranded
+from samba_rl.improve.gates import is_stranded
 from samba_rl.improve.multipliers import Multipliers
 from samba_rl.improve.policies import GaussianPolicy, PolicySettings
+from samba_rl.improve.shield import Candidate, Shield, Verdict, copied
 from samba_rl.improve.snapshot import Snapshot
 from samba_rl.improve.step import Improver
 from samba_rl.improve.updates.batch import UpdateReport
@@ -50,7 +52,7 @@ class Improvement:
     failures: int = 0
     """Updates that were undone."""
     gated: bool = False
-    """Whether the policy to hand over has been chosen."""
+    """Whether the policy for the trial, or the one to hand over, has been chosen."""
 
 
 @final
@@ -70,6 +72,11 @@ class Agent(AnyAgent):
         self._feasibility = Feasibility(
             self.constraints, self.multipliers, self._safest, settings.feasibility, self._experience.trajectories
         )
+        self._shield = Shield(self.constraints, self.multipliers)
+        self._actor: Candidate | None = None
+        """The policy that makes the next trial, once it has been chosen."""
+        self.verdict: Verdict | None = None
+        """The shield's judgement of that policy, or of the one that was handed over."""
         self._latest: ImprovementReport | None = None
         self._work: Improvement | None = None
         self._asked = False
@@ -87,8 +94,11 @@ class Agent(AnyAgent):
         return copy.deepcopy(self.improver.policy).cpu()
 
     def acting(self, *, last: bool = False) -> Policy:  # noqa: ARG002 - the policy keeps its noise to the end
-        """Return the policy for the next trial."""
-        return self.policy
+        """Return the policy for the next trial, which the shield may have replaced."""
+        policy = self.policy
+        if self._actor is not None:
+            policy.load_state_dict(self._actor.state)
+        return policy
 
     def improve(self, *, last: bool = False) -> Iterator[Event]:
         """Improve the policy with the inner loop of Algorithm 1; an interrupted improvement is continued."""
@@ -104,14 +114,20 @@ class Agent(AnyAgent):
     def _take_in(self, traces: Traces | None) -> Iterator[Notice]:
         if traces is not None:
             self._work = None
+            source = self._experience.imagination_from(traces.x[:, 0])
+            if self._actor is not None and source is not None:
+                # Before the model learns from the trial.
+                self._shield.note(self._actor, self.improver.policy, source, self._seed(), traces)
+            self._actor = None
         yield from self._experience.learn(traces, self.data.transitions, self.clock, own=self._asked)
         if self._improver is None:
-            self.multipliers.unit = max(float(self.data.transitions.cost.mean()), 1e-6)
             self._start_afresh()
 
     def _foresight(self, traces: Traces) -> Foresight:
-        latest = self._latest
+        latest, verdict = self._latest, self.verdict
         predicted = (math.nan, math.nan) if latest is None else (latest.model_return, latest.model_safety)
+        if self._actor is not None and verdict is not None:
+            predicted = -verdict.cost, sum(verdict.amounts)
         return Foresight(*predicted, self._experience.surprise(traces))
 
     def _calibrated(self, foresight: Foresight) -> Foresight:
@@ -167,7 +183,7 @@ class Agent(AnyAgent):
         with self.clock("rollout"):
             traces = self._experience.traces(self.improver.policy, self.generator)
         checked = self._experience.model is not None and self.iteration > 0 and self.work.control == 0
-        if not (checked and is_stranded(traces, self.multipliers.unit)):
+        if not (checked and is_stranded(traces, float(self.data.transitions.cost.abs().mean()))):
             return traces, []
         self._start_afresh()
         self.work.least_cost_weight = 1.0
@@ -193,28 +209,77 @@ class Agent(AnyAgent):
         """Keep the policy to choose from, if it is one of the latest in the last improvement."""
         work, count = self.work, self._experience.candidates
         if work.last and work.controls - work.control in range(0, count * CANDIDATE_STRIDE, CANDIDATE_STRIDE):
-            work.candidates.append({name: value.clone() for name, value in self.improver.policy.state_dict().items()})
+            work.candidates.append(copied(self.improver.policy))
 
     def gate(self) -> Iterator[Notice]:
-        """Choose the policy to hand over, and check a last time whether its limits can be met."""
+        """Choose the policy of the next trial, or the one to hand over."""
         if self.work.gated:
             return
-        imagination = self._experience.imagination()
-        if imagination is not None:
-            with self.clock("rollout"):
-                choose(
-                    self.improver.policy, self.work.candidates, imagination, self.constraints, self.multipliers
-                )  # fmt: skip
-        notices = self._check_feasibility(last=True)
+        notices = self._hand_over() if self.work.last else self._clear_for_trial()
         self.work.gated = True
         yield from notices
+
+    def _clear_for_trial(self) -> list[Notice]:
+        """Replace the policy for one trial if it looks too unsafe on the model and a safer one is known."""
+        sources = self._experience.judges(last=False)
+        if not (self.constraints and self._experience.shielded and sources):
+            return []
+        seed, policy = self._seed(), self.improver.policy
+        own = Candidate(f"the policy of trial {self.iteration + 1}", copied(policy))
+        with self.clock("rollout"):
+            self._actor, self.verdict = self._shield.best(policy, [own], sources, seed, last=False)
+            refused = self.verdict
+            if refused.passes:
+                return []
+            known = [own, *self._shield.tried, *self._safest_known()]
+            self._actor, self.verdict = self._shield.best(policy, known, sources, seed, last=False)
+        if self._actor is own:
+            return [Notice(f"trial {self.iteration + 1}: no known policy looks safe enough; {self._missed(refused)}")]
+        return [Notice(f"trial {self.iteration + 1}: {self._actor.name} takes its place; {self._missed(refused)}")]
+
+    def _hand_over(self) -> list[Notice]:
+        """Hand over the cheapest of the last policies that keeps to its limits on the model.
+
+        If none does, earlier policies and the safest one are considered too; if those do not either, a notice says so.
+        """
+        notices = self._check_feasibility(last=True)
+        sources = self._experience.judges(last=self._experience.shielded)
+        if not sources or not self.work.candidates:
+            return notices
+        seed, policy = self._seed(), self.improver.policy
+        pool = [Candidate("one of the last policies", state) for state in self.work.candidates]
+        with self.clock("rollout"):
+            chosen, self.verdict = self._shield.best(policy, pool, sources, seed, last=True)
+            if not self.verdict.passes:
+                pool += [*self._shield.tried, *self._safest_known()]
+                chosen, self.verdict = self._shield.best(policy, pool, sources, seed, last=True)
+        policy.load_state_dict(chosen.state)
+        if not self.verdict.passes:
+            notices.append(Notice(f"the limit is not kept: {self._missed(self.verdict)}"))
+        return notices
+
+    def _safest_known(self) -> list[Candidate]:
+        return [Candidate("the safest known policy", copied(policy)) for policy in self._feasibility.safest_known()]
+
+    def _missed(self, verdict: Verdict) -> str:
+        """Describe the constraints whose bounds are too high."""
+        rows = zip(self.constraints, verdict.bounds, verdict.ceilings, strict=True)
+        return "; ".join(
+            f"{one.in_words()} is bounded by {bound:.3g} on the model, at most {most:.3g} is accepted"
+            for one, bound, most in rows
+            if bound > most
+        )
+
+    def _seed(self) -> int:
+        return int(torch.randint(2**62, (1,), generator=self.generator, device=self.device))
 
     def _check_feasibility(self, *, last: bool) -> list[Notice]:
         imagination = self._experience.imagination()
         if self._latest is None or imagination is None or not self._numbers.feasibility:
             return []
         with self.clock("feasibility"):
-            return list(self._feasibility.check(imagination, self._latest.values, self.generator, last=last))
+            policy, reached = self.improver.policy, self._latest.values
+            return list(self._feasibility.check(imagination, policy, reached, self.generator, last=last))
 
     def _safest(self, constraint: Constraint) -> Safest:
         """Make the policy that searches for the least value of a constraint."""
@@ -263,6 +328,9 @@ class Agent(AnyAgent):
             "feasibility": self._feasibility.state_dict(),
             "improvement": None if work is None else {**vars(work), "candidates": [*work.candidates]},
             "asked": self._asked,
+            "shield": self._shield.state_dict(),
+            "actor": None if self._actor is None else {**vars(self._actor), "amounts": list(self._actor.amounts)},
+            "verdict": to_plain(self.verdict),
         }
 
     def load_state_dict(self, state: State, data: DataSet) -> Iterator[Notice]:
@@ -275,6 +343,10 @@ class Agent(AnyAgent):
             Snapshot.from_state(state["snapshot"]).restore(self.improver, self.multipliers, self.generator)
         self._work = None if state["improvement"] is None else Improvement(**state["improvement"])
         self._asked = bool(state["asked"])
+        self._shield.load_state_dict(state["shield"])
+        actor = state["actor"]
+        self._actor = None if actor is None else Candidate(**{**actor, "amounts": tuple(actor["amounts"])})
+        self.verdict = from_plain(Verdict | None, state["verdict"], "the latest verdict")
         self._latest = from_plain(ImprovementReport | None, state["latest"], "the latest report")
         # Last, because what was made above has drawn random numbers.
         self._load_counts(state)

@@ -163,7 +163,10 @@ class ModelBasedSettings(PolicyGradientSettings):
     source: ClassVar[type[TraceSource]] = GPModel
     feasibility_iterations: int = 40
     """Control iterations of the search for the least value of a constraint that the model can reach: in full when the
-    limit is first missed and at the end, an eighth after each trial while the limit looks infeasible. 0: no search."""
+    limit is first missed and at the end, a quarter after each trial while the limit looks infeasible. 0: no search."""
+    shield: Literal["on", "off"] = "off"
+    """Judge every policy with a limit on fresh imagined trajectories before it makes a real trial or is handed over; a
+    safer known policy takes the place of one that looks too unsafe, and a notice says so."""
     imagination: ImaginationSettings = field(default_factory=ImaginationSettings)
     weights: WeightSettings = field(default_factory=WeightSettings)
     model: GPSettings = field(default_factory=GPSettings)
@@ -180,7 +183,8 @@ class ModelBasedSettings(PolicyGradientSettings):
         """Make the source of imagined traces."""
         from samba_rl.agents.experience import Imagination
 
-        return Imagination(task, learner.zeta, self.imagination, self.model, device)
+        shielded = self.shield == "on"
+        return Imagination(task, learner.zeta, self.imagination, self.model, device, shielded=shielded)
 
     @property
     def weighting(self) -> WeightSettings:

@@ -11,6 +11,7 @@ from samba_rl.benchmark.names import place
 from samba_rl.benchmark.reference import learner_order
 from samba_rl.errors import UserError
 from samba_rl.learners import find_learner
+from samba_rl.runs.evaluation import COMMON_ALPHA, Evaluation
 from samba_rl.tasks import TASKS, make_task
 
 
@@ -93,3 +94,24 @@ def limits_in(groups: Groups, task: str, learner: str) -> list[float | None]:
 def results_under(groups: Groups, task: str, learner: str, limit: float | None) -> list[CellResult]:
     """Return the results that count for a limit; those of a learner without a limit count for each."""
     return groups.get(Key(task, learner, limit)) or groups.get(Key(task, learner, None)) or []
+
+
+def common_alpha(groups: Groups) -> float | None:
+    """Return a level α at which all results have CVaR: their own if they share it, else 0.9; None if there is none."""
+    evaluations = [result.with_noise for results in groups.values() for result in results]
+    own = {evaluation.alpha for evaluation in evaluations}
+    if len(own) == 1:
+        return own.pop()
+    known = all(evaluation.alpha == COMMON_ALPHA or evaluation.cvar90 is not None for evaluation in evaluations)
+    return COMMON_ALPHA if known else None
+
+
+def cvar_at(alpha: float | None, evaluation: Evaluation) -> tuple[float, float]:
+    """Return CVaR at level α, which `common_alpha` chose, and its standard error; None: at the evaluation's own level.
+
+    An unknown standard error is 0.
+    """
+    errors = evaluation.errors
+    if alpha in (None, evaluation.alpha) or evaluation.cvar90 is None:
+        return evaluation.cvar, errors.cvar if errors else 0.0
+    return evaluation.cvar90, errors.cvar90 if errors else 0.0

@@ -60,19 +60,29 @@ def interquartile_mean(values: Sequence[float]) -> float:
     return float(_interquartile_means(np.asarray(values, dtype=np.float64)))
 
 
-def bootstrap(strata: Sequence[Sequence[float]], *, resamples: int = RESAMPLES, seed: int = 0) -> NDArray[np.float64]:
+def bootstrap(
+    strata: Sequence[Sequence[float]],
+    *,
+    errors: Sequence[Sequence[float]] | None = None,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+) -> NDArray[np.float64]:
     """Return bootstrap draws [resamples] of the interquartile mean of all values, resampling within each stratum.
 
     A stratum keeps its size in each draw. If the values of several systems are pooled, the seeds of each system form a
-    stratum, so that no draw contains one system twice and another not at all.
+    stratum, so that no draw contains one system twice and another not at all. `errors`, of the same shape, are standard
+    errors of the values, 0 where unknown: each draw adds normal noise of that size to every value that it contains.
     """
     if not strata or not all(len(stratum) for stratum in strata):
         raise ValueError("a bootstrap without values, or with an empty stratum, is undefined")
     generator = np.random.default_rng(seed)
-    drawn = [
-        np.asarray(stratum, dtype=np.float64)[generator.integers(len(stratum), size=(resamples, len(stratum)))]
-        for stratum in strata
-    ]
+    drawn = []
+    for i, stratum in enumerate(strata):
+        picked = generator.integers(len(stratum), size=(resamples, len(stratum)))
+        values = np.asarray(stratum, dtype=np.float64)[picked]
+        if errors is not None and any(errors[i]):
+            values = values + np.asarray(errors[i], dtype=np.float64)[picked] * generator.standard_normal(values.shape)
+        drawn.append(values)
     return _interquartile_means(np.concatenate(drawn, axis=-1))
 
 
@@ -85,13 +95,19 @@ def _between(samples: NDArray[np.float64], coverage: float) -> tuple[float, floa
 
 
 def summarise(
-    strata: Sequence[Sequence[float]], *, coverage: float = COVERAGE, resamples: int = RESAMPLES, seed: int = 0
+    strata: Sequence[Sequence[float]],
+    *,
+    errors: Sequence[Sequence[float]] | None = None,
+    coverage: float = COVERAGE,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
 ) -> Summary:
     """Return the interquartile mean of all values with its stratified bootstrap interval, which `seed` determines.
 
-    The seeds of one learner on one system are a single stratum: `summarise([values])`.
+    The seeds of one learner on one system are a single stratum: `summarise([values])`. With the values' standard
+    `errors` the interval also contains the noise of their measurement.
     """
-    low, high = _between(bootstrap(strata, resamples=resamples, seed=seed), coverage)
+    low, high = _between(bootstrap(strata, errors=errors, resamples=resamples, seed=seed), coverage)
     pooled = [value for stratum in strata for value in stratum]
     return Summary(interquartile_mean(pooled), low, high, len(pooled))
 

@@ -11,6 +11,8 @@ from samba_rl.benchmark.groups import (
     Groups,
     Key,
     Setup,
+    common_alpha,
+    cvar_at,
     group_results,
     learners_in,
     limits_in,
@@ -22,6 +24,7 @@ from samba_rl.benchmark.reference import PAPER_LIMITS, learning_row, safety_row
 from samba_rl.benchmark.statistics import Summary, summarise, summarise_ratio
 from samba_rl.benchmark.writers import Column, Entry, Row, Table, Value, shown
 from samba_rl.learners import find_learner
+from samba_rl.runs.evaluation import Evaluation, StandardErrors
 
 STEPS = 10_000
 """Number of steps to which evaluations are scaled, as in the paper."""
@@ -31,6 +34,8 @@ BASE = "samba"
 """The learner to which the ratios relate the others."""
 USUAL = Setup("default", 1.0)
 """The setup whose results of SAMBA are used where another setup has none."""
+Measured = tuple[float, float]
+"""A value and its standard error, which is 0 if it is unknown or the value is exact."""
 
 # Entries --------------------------------------------------------------------------------------------------------------
 
@@ -42,12 +47,42 @@ def _entry(summary: Summary | None, paper: Value, *, verdict: bool | None = None
     return Entry(summary.value, (summary.low, summary.high) if several else None, paper, verdict=verdict)
 
 
-def _figure(values: Sequence[float], paper: Value) -> Entry:
-    return _entry(summarise([values]) if values else None, paper)
+def _summary(measured: Sequence[Measured]) -> Summary | None:
+    if not measured:
+        return None
+    values, errors = zip(*measured, strict=True)
+    return summarise([values], errors=[errors])
 
 
-def _within(values: Sequence[float], limit: float, paper: Value) -> Entry:
-    summary = summarise([values]) if values else None
+def _exact(values: Iterable[float]) -> list[Measured]:
+    """Return counted values, which have no measurement noise."""
+    return [(value, 0.0) for value in values]
+
+
+def _measured(
+    evaluations: Sequence[Evaluation], value: Callable[[Evaluation | StandardErrors], float], *, rate: bool = False
+) -> list[Measured]:
+    """Return a value of each evaluation and its standard error, of the same name; a rate is per `STEPS` steps."""
+
+    def scaled(amount: float, evaluation: Evaluation) -> float:
+        return amount * STEPS / evaluation.steps if rate else amount
+
+    return [(scaled(value(e), e), scaled(value(e.errors), e) if e.errors else 0.0) for e in evaluations]
+
+
+def _noise_in_words(groups: Groups) -> str:
+    """Return a sentence about the noise of the evaluations if any of them has standard errors."""
+    if not any(result.with_noise.errors for results in groups.values() for result in results):
+        return ""
+    return " The intervals of evaluated values contain the noise of the evaluations, where it is known."
+
+
+def _figure(measured: Sequence[Measured], paper: Value) -> Entry:
+    return _entry(_summary(measured), paper)
+
+
+def _within(measured: Sequence[Measured], limit: float, paper: Value) -> Entry:
+    summary = _summary(measured)
     kept = None if summary is None or math.isnan(summary.value) else summary.value <= limit
     return _entry(summary, paper, verdict=kept)
 
@@ -107,10 +142,10 @@ def table_1(results: Iterable[CellResult]) -> list[Table]:
         evaluations = [result.with_noise for result in of]
         entries = (
             _count(of),
-            _figure([result.real_samples for result in of], paper[0]),
-            _figure([result.learning_TC for result in of], paper[1]),
-            _figure([e.TV * STEPS / e.steps for e in evaluations], paper[2]),
-            _figure([e.TC * STEPS / e.steps for e in evaluations], paper[3]),
+            _figure(_exact(result.real_samples for result in of), paper[0]),
+            _figure(_exact(result.learning_TC for result in of), paper[1]),
+            _figure(_measured(evaluations, lambda e: e.TV, rate=True), paper[2]),
+            _figure(_measured(evaluations, lambda e: e.TC, rate=True), paper[3]),
         )
         return Row((system_name(task), learner_name(learner), _xi(limit)), entries)
 
@@ -131,7 +166,9 @@ def table_1(results: Iterable[CellResult]) -> list[Table]:
             of_task = [row(groups, task, name, limit) for name in learners for limit in limits_in(groups, task, name)]
             rows += _with_best(of_task, range(1, len(columns)))
         title = "Safety during and after learning"
-        tables.append(_table("table-1", title, caption, setup, "System Learner ξ", columns, rows))
+        tables.append(
+            _table("table-1", title, caption + _noise_in_words(groups), setup, "System Learner ξ", columns, rows)
+        )
     return tables
 
 
@@ -149,18 +186,23 @@ def _paper_safety(task: str, learner: str, limit: float) -> Sequence[Value]:
 def table_2(results: Iterable[CellResult], limits: Sequence[float] = LIMITS) -> list[Table]:
     """Return Table 2, constraint satisfaction and return under each limit, for each preset and budget."""
 
-    def row(groups: Groups, task: str, learner: str, limit: float) -> Row:
+    def row(groups: Groups, task: str, learner: str, limit: float, alpha: float | None) -> Row:
         of = results_under(groups, task, learner, limit)
         evaluations = [result.with_noise for result in of]
         paper = _paper_safety(task, learner, limit)
+
+        def quartile(i: int) -> list[Measured]:
+            return _measured(evaluations, lambda e: e.safety_quartiles[i])
+
         entries = (
             _count(of),
-            *(_figure([e.safety_quartiles[i] for e in evaluations], paper[i]) for i in range(3)),
-            _within([e.TC / e.episodes for e in evaluations], limit, paper[3]),
-            _within([e.cvar for e in evaluations], limit, paper[4]),
-            _figure([e.return_mean for e in evaluations], paper[5]),
+            *(_figure(quartile(i), paper[i]) for i in range(3)),
+            _within(_measured(evaluations, lambda e: e.safety_mean), limit, paper[3]),
+            _within([cvar_at(alpha, e) for e in evaluations], limit, paper[4]),
+            _figure(_measured(evaluations, lambda e: e.return_mean), paper[5]),
         )
-        alphas = ", ".join(f"{alpha:g}" for alpha in sorted({e.alpha for e in evaluations}))
+        levels = {e.alpha if alpha is None else alpha for e in evaluations}
+        alphas = ", ".join(f"{level:g}" for level in sorted(levels))
         return Row((system_name(task), _xi(limit), learner_name(learner), alphas), entries)
 
     columns = (
@@ -174,17 +216,22 @@ def table_2(results: Iterable[CellResult], limits: Sequence[float] = LIMITS) -> 
             "CVaR are at most ξ, and the return of an episode, all for the learned policy with its noise. A learner "
             "without a limit is listed under each ξ. The paper's values are shown under the ξ that they refer to."
         )
+        alpha = common_alpha(groups)
+        if alpha is None:
+            caption += " α differs between learners, because some of these results have CVaR at their own α only."
         others = sorted({key.limit for key in groups if key.limit is not None} - set(limits))
         if others:
             caption += f" Results with other limits are left out: ξ = {', '.join(map(_xi, others))}."
         rows = [
-            row(groups, task, learner, limit)
+            row(groups, task, learner, limit, alpha)
             for task in systems_in(groups)
             for limit in limits
             for learner in learners_in(groups, task, 2)
         ]
         title = "Constraint satisfaction and return"
-        tables.append(_table("table-2", title, caption, setup, "System ξ Learner α", columns, rows))
+        tables.append(
+            _table("table-2", title, caption + _noise_in_words(groups), setup, "System ξ Learner α", columns, rows)
+        )
     return tables
 
 

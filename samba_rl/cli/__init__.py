@@ -8,7 +8,19 @@ from collections.abc import Callable
 
 import tyro
 
-from samba_rl.cli import benchmark, check_env, eval as evaluation, figures, render, report, resume, rollout, runs, tasks
+from samba_rl.cli import (
+    benchmark,
+    certify,
+    check_env,
+    eval as evaluation,
+    figures,
+    render,
+    report,
+    resume,
+    rollout,
+    runs,
+    tasks,
+)
 from samba_rl.cli.parsing import one_line, parsed
 from samba_rl.errors import UserError, did_you_mean, printable
 
@@ -16,6 +28,7 @@ DESCRIPTION = """Safe, sample-efficient reinforcement learning (SAMBA) for syste
 
 Start with:  samba-rl train safe-pendulum        learn to balance safely, with figures and pictures at the end
              samba-rl resume runs/x              continue an interrupted run
+             samba-rl certify runs/x             bound the real risk of its policy, with 95 % confidence
              samba-rl benchmark smoke            make a small version of the paper's tables in a minute
              samba-rl report runs                show the results of your runs on one page
              samba-rl tasks                      list the systems
@@ -33,6 +46,7 @@ COMMANDS: dict[str, Callable[..., int]] = {
     "resume": resume.resume,
     "runs": runs.runs,
     "eval": evaluation.evaluate,
+    "certify": certify.certify,
     "render": render.render,
     "benchmark": benchmark.benchmark,
     "figures": figures.figures,

@@ -45,6 +45,7 @@ class RunDisplay:
         self.console = Console(highlight=False)
         self._task, self._out, self._about = task, out, about
         self._own = f" --task {named}" if ":" in named else ""
+        self._has_limit = bool(about.settings.constraints(about.row, task.constraints))
         self._title = f"{text(task.title)}: {text(about.learner)}, seed {about.seed}"
 
     def run(
@@ -75,14 +76,23 @@ class RunDisplay:
         self.console.print(summary_table(self._title, run))
         if evaluation:
             self._evaluate(run, workers)
-        self.print_next(self._draw(run) if pictures else [])
+        drawn = self._draw(run) if pictures else []
+        if run.summary.get("limit_kept") is False:
+            missed = "; ".join(
+                f"{limit['constraint']}: up to {limit['bound']:.3g} on the model, {limit['accepted']:.3g} is accepted"
+                for limit in run.summary["constraints"]
+                if limit["bound"] > limit["accepted"]
+            )
+            self.console.print(f"[bold red]The limit is not kept.[/] {text(missed)}", soft_wrap=True)
+        self.print_next(drawn)
         return 0
 
     def print_next(self, pictures: Sequence[Path] = ()) -> None:
         """Print where a finished run is, and commands to try next."""
         out, own = self._out, self._own
         commands = {
-            f"samba-rl eval {out}{own}": "evaluate it again, longer or with another seed",
+            f"samba-rl eval {out}{own}": "evaluate it again, from fresh start states",
+            **({f"samba-rl certify {out}{own}": "bound its real risk with 95 % confidence"} if self._has_limit else {}),
             f"samba-rl render {out} {out / 'film.mp4'}{own}": "film it",
             f"tensorboard --logdir {out}": "see every curve",
         }

@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from samba_rl.runs.evaluation import Evaluation
 
 FEASIBLE = {True: "can be met", False: "looks infeasible", None: "not examined"}
+HALF_WIDTH = 1.96
+"""Standard errors from the middle to the end of a 95 % interval."""
+PER_STEPS = 10_000
+"""Number of steps to which TV and TC are scaled."""
 
 
 def summary_table(title: str, run: Run) -> Table:
@@ -36,22 +40,44 @@ def summary_table(title: str, run: Run) -> Table:
 
 
 def evaluation_table(title: str, *evaluations: Evaluation) -> Table:
-    """Return a table of evaluations side by side."""
-    table = Table(title=title, title_justify="left")
-    first = evaluations[0]
-    table.add_column(f"evaluation, seed {first.seed}")
+    """Return a table of evaluations side by side, each figure with its 95 % interval."""
+    table = Table(
+        title=title,
+        title_justify="left",
+        caption=f"± is half of the 95 % interval: {HALF_WIDTH} standard errors over the episodes.",
+        caption_justify="left",
+    )
+    table.add_column(f"evaluation, seed {evaluations[0].seed}")
     for each in evaluations:
         table.add_column("without noise" if each.deterministic else "with noise", justify="right")
-    table.add_row("steps (episodes)", *(f"{e.steps:,} ({e.episodes:,})" for e in evaluations))
-    table.add_row("mean return (negative cost)", *(f"{e.return_mean:.2f} ± {e.return_std:.2f}" for e in evaluations))
-    table.add_row("TV, steps in the unsafe region", *(f"{e.TV:,}" for e in evaluations))
-    table.add_row("TC, total safety cost", *(f"{e.TC:,.1f}" for e in evaluations))
-    table.add_row(
-        "safety cost per episode, quartiles",
-        *(" / ".join(f"{value:.2f}" for value in e.safety_quartiles) for e in evaluations),
-    )
-    for i, one in enumerate(first.constraints):
-        table.add_row(f"{one.words}, limit {one.limit:g}", *(f"{e.constraints[i].value:.3g}" for e in evaluations))
-    if not first.constraints:
-        table.add_row(f"CVaR {first.alpha:g} of the safety cost per episode", *(f"{e.cvar:.3g}" for e in evaluations))
+    columns = [_figures(each) for each in evaluations]
+    for name in columns[0]:
+        table.add_row(name, *(column[name] for column in columns))
     return table
+
+
+def _figures(result: Evaluation) -> dict[str, str]:
+    """Return the figures of an evaluation as text, by name."""
+    errors, scale = result.errors, PER_STEPS / result.steps
+
+    def figure(value: float, error: float | None, form: str = "") -> str:
+        shown = f"{value:{form or '.3g'}}"
+        return shown if error is None else f"{shown} ± {HALF_WIDTH * error:{form or '.2g'}}"
+
+    figures = {
+        "steps (episodes)": f"{result.steps:,} ({result.episodes:,})",
+        "mean return (negative cost)": figure(result.return_mean, errors and errors.return_mean, ".2f"),
+        "standard deviation of the return": f"{result.return_std:.2f}",
+        f"TV, unsafe steps per {PER_STEPS:,}": figure(scale * result.TV, errors and scale * errors.TV, ",.1f"),
+        f"TC, safety cost per {PER_STEPS:,} steps": figure(scale * result.TC, errors and scale * errors.TC, ",.1f"),
+        "safety cost per episode, quartiles": " / ".join(f"{value:.2f}" for value in result.safety_quartiles),
+    }
+    for i, one in enumerate(result.constraints):
+        name = f"{text(one.words)}, limit {one.limit:g}"
+        figures[name] = figure(one.value, errors and errors.constraints[i])
+    tails = {} if result.constraints else {result.alpha: (result.cvar, errors and errors.cvar)}
+    if result.cvar90 is not None and "CVaR 0.9" not in {one.kind for one in result.constraints}:
+        tails[0.9] = result.cvar90, errors and errors.cvar90
+    for alpha, tail in tails.items():
+        figures[f"CVaR {alpha:g} of the safety cost per episode"] = figure(*tail)
+    return figures

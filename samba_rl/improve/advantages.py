@@ -106,4 +106,4 @@ class Critics(nn.Module):
         """
         mean, std = targets.mean(1), targets.std(1, correction=0)
         self.mean.copy_(mean)
-        self.std.copy_(torch.where(std > 1e-6 * (1 + mean.abs()), std, torch.ones_like(std)))
+        self.std.copy_(torch.where(std > 1e-6 * mean.abs(), std, torch.ones_like(std)))

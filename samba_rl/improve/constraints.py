@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, final
+from typing import Any, ClassVar, Literal, NamedTuple, final
 
 import torch
 from torch import Tensor
@@ -76,6 +76,15 @@ class ConstraintResult:
         return {"kind": words.split(" of ")[0], "words": words, "value": value[1], "limit": value[2]}
 
 
+class Estimate(NamedTuple):
+    """The estimated value of a constraint."""
+
+    value: float
+    """Mean over the sample, or CVaR of it."""
+    error: float
+    """Standard error."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Constraint(ABC):
     """One limit on one safety cost."""
@@ -102,6 +111,10 @@ class Constraint(ABC):
     @abstractmethod
     def value(self, amounts: Tensor) -> Tensor:
         """Return the value to hold under the limit, from the trajectories' amounts [B]."""
+
+    @abstractmethod
+    def contributions(self, amounts: Tensor) -> Tensor:
+        """Return what each trajectory contributes to the value, from the amounts [B]; their mean is the value."""
 
     @abstractmethod
     def growth(self, traces: Traces) -> Tensor:
@@ -165,6 +178,10 @@ class Expectation(Constraint):
         """Return the mean."""
         return amounts.mean()
 
+    def contributions(self, amounts: Tensor) -> Tensor:
+        """Return the amounts themselves [B]."""
+        return amounts
+
     def growth(self, traces: Traces) -> Tensor:
         """Return the safety cost of each step [B, T]."""
         return traces.safety[..., self.column] * self._share(traces)
@@ -216,6 +233,11 @@ class CVaR(Constraint):
         nu = self.nu(amounts)
         return nu + (amounts - nu).clamp(min=0).mean() / (1 - self.alpha)
 
+    def contributions(self, amounts: Tensor) -> Tensor:
+        """Return ν + (L - ν)⁺ / (1 - α) of each trajectory [B]."""
+        nu = self.nu(amounts)
+        return nu + (amounts - nu).clamp(min=0) / (1 - self.alpha)
+
     def growth(self, traces: Traces) -> Tensor:
         """Return by how much each step raises (L - ν)⁺ / (1 - α) [B, T]."""
         steps = traces.safety[..., self.column] * self._share(traces)
@@ -264,6 +286,10 @@ class Chance(Constraint):
         """Return the mean."""
         return amounts.mean()
 
+    def contributions(self, amounts: Tensor) -> Tensor:
+        """Return the amounts themselves [B]."""
+        return amounts
+
     def growth(self, traces: Traces) -> Tensor:
         """Return one at the first unsafe step; per step, the step's share at each unsafe one [B, T]."""
         unsafe = traces.violation[..., self.column].to(traces.cost)
@@ -300,6 +326,12 @@ class FurtherConstraint(ConstraintSettings):
         super().__post_init__()
         if self.kind not in KINDS:
             raise UserError(f"a constraint's kind is '{self.kind}'; {did_you_mean(self.kind, KINDS)}")
+
+
+def estimate(constraint: Constraint, traces: Traces) -> Estimate:
+    """Return the value of a constraint on independent traces, with its standard error."""
+    each = constraint.contributions(constraint.amounts(traces))
+    return Estimate(float(each.mean()), float(each.std()) / math.sqrt(len(each)))
 
 
 def bind(kind: type[Constraint], settings: ConstraintSettings, names: tuple[str, ...]) -> tuple[Constraint, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator
 from typing import final
 
@@ -9,12 +10,15 @@ from torch import Generator
 
 from samba_rl.events import Notice
 from samba_rl.improve.advantages import AdvantageSettings
-from samba_rl.improve.constraints import Constraint
+from samba_rl.improve.constraints import Constraint, Estimate, estimate
 from samba_rl.improve.multipliers import Multiplier, Multipliers
 from samba_rl.improve.policies import GaussianPolicy
 from samba_rl.improve.step import Improver
 from samba_rl.improve.updates.rules import Proximal, UpdateSettings
 from samba_rl.types import Source, State
+
+FRESH = 2000
+"""Trajectories on which a policy is judged that was chosen for its low value on others."""
 
 
 @final
@@ -31,30 +35,45 @@ class Safest:
     ) -> None:
         """Begin with the policy `start`, best one that does next to nothing: that is often safe."""
         self._constraint = constraint
+        self.best = copy.deepcopy(start)
+        """The policy with the least value found so far."""
         self._improver = Improver(start, (), (constraint,), advantage, Proximal(), update, generator)
 
     def state_dict(self) -> State:
-        """Return the state of the policy, its critic and their optimisers."""
-        return self._improver.state_dict()
+        """Return the state of the policy, its critic and their optimisers, and the best policy."""
+        best = {name: value.clone() for name, value in self.best.state_dict().items()}
+        return {"improver": self._improver.state_dict(), "best": best}
 
     def load_state_dict(self, state: State) -> None:
         """Restore what `state_dict` returned."""
-        self._improver.load_state_dict(state)
+        self._improver.load_state_dict(state["improver"])
+        self.best.load_state_dict(state["best"])
 
-    def least(self, source: Source, iterations: int, trajectories: int, generator: Generator) -> float:
-        """Return the least value seen in at most `iterations` control iterations; stop once the limit is met."""
+    def start_from(self, policy: GaussianPolicy) -> None:
+        """Continue the search from another policy, which is safer than the best one so far."""
+        self.best.load_state_dict(policy.state_dict())
+        self._improver.policy.load_state_dict(policy.state_dict())
+
+    def least(self, source: Source, iterations: int, trajectories: int, generator: Generator) -> Estimate:
+        """Search for at most `iterations` control iterations, and until the limit is met; estimate the best value.
+
+        The least of many noisy values is biased, so the policy that had it is judged again on fresh trajectories.
+        """
         least = float("inf")
         for _ in range(iterations):
             traces = source(self._improver.policy, trajectories, generator)
-            least = min(least, self._constraint.measure(traces))
+            value = self._constraint.measure(traces)
+            if value < least:
+                least = value
+                self.best.load_state_dict(self._improver.policy.state_dict())
             if least <= self._constraint.limit:
                 break
             before = self._improver.state_dict()
-            batch = self._improver.advantages(traces).combined((), (1.0,))
+            batch = self._improver.advantages(traces).combined((), (1.0,), (1.0,))
             self._improver.update(batch, generator)
             if not self._improver.finite:
                 self._improver.load_state_dict(before)
-        return least
+        return estimate(self._constraint, source(self.best, FRESH, generator))
 
 
 @final
@@ -75,24 +94,33 @@ class Feasibility:
         self._safest: dict[int, Safest] = {}
 
     def check(
-        self, source: Source, reached: tuple[float, ...], generator: Generator, *, last: bool
+        self, source: Source, policy: GaussianPolicy, reached: tuple[float, ...], generator: Generator, *, last: bool
     ) -> Iterator[Notice]:
         """Update the multipliers' estimates of the least values, and yield a notice where feasibility changes.
 
-        The search runs in full when a limit is first missed and at the `last` check, and an eighth as long after each
+        The search runs in full when a limit is first missed and at the `last` check, and a quarter as long after each
         trial while a limit looks infeasible. `reached` holds the values of the policy itself.
         """
         for i, (constraint, multiplier) in enumerate(zip(self._constraints, self._multipliers.each, strict=True)):
             first, known = multiplier.least is None, multiplier.infeasible
             if not (last or known or (first and reached[i] > constraint.limit)):
                 continue
-            iterations = self._iterations if first or last else -(-self._iterations // 8)
-            least = self._policy(i).least(source, iterations, self._trajectories, generator)
-            multiplier.least = min(least, reached[i])
+            iterations = self._iterations if first or last else -(-self._iterations // 4)
+            least = self.safest(i).least(source, iterations, self._trajectories, generator)
+            if reached[i] < least.value:
+                own = estimate(constraint, source(policy, FRESH, generator))
+                if own < least:
+                    least = own
+                    self.safest(i).start_from(policy)
+            multiplier.least, multiplier.least_error = least
             if multiplier.infeasible and not known:
                 yield Notice(_infeasible(constraint, multiplier))
             elif known and not multiplier.infeasible:
                 yield Notice(f"{constraint.in_words()}: the limit {constraint.limit:g} can be met after all")
+
+    def safest_known(self) -> list[GaussianPolicy]:
+        """Return the best policy of each search that has been made."""
+        return [search.best for search in self._safest.values()]
 
     def state_dict(self) -> State:
         """Return the state of each search."""
@@ -101,9 +129,10 @@ class Feasibility:
     def load_state_dict(self, state: State) -> None:
         """Restore what `state_dict` returned."""
         for index, safest in state.items():
-            self._policy(int(index)).load_state_dict(safest)
+            self.safest(int(index)).load_state_dict(safest)
 
-    def _policy(self, index: int) -> Safest:
+    def safest(self, index: int) -> Safest:
+        """Return the search for the least value of a constraint."""
         if index not in self._safest:
             self._safest[index] = self._make(self._constraints[index])
         return self._safest[index]

@@ -10,6 +10,9 @@ from samba_rl.errors import UserError
 from samba_rl.improve.constraints import Constraint
 from samba_rl.types import State
 
+FASTEST = 1.5
+"""Largest factor by which the adaptive schedule raises λ at a time."""
+
 
 @dataclass(frozen=True)
 class MultiplierSettings:
@@ -22,6 +25,9 @@ class MultiplierSettings:
     """Initial λ."""
     factor: float = 1.05
     """Factor of one change in the adaptive schedule; above 1."""
+    steepness: float = 10.0
+    """How much faster the adaptive schedule raises λ per unit of relative excess over the target, and half as much for
+    lowering it: λ changes by `factor` to the power 1 + steepness · excess. 0: always by `factor`."""
     tolerance: float = 1.1
     """Tolerance of the adaptive schedule, at least 1: λ rests while the value lies between target / tolerance and the
     target."""
@@ -33,7 +39,7 @@ class MultiplierSettings:
     """Upper bound of λ. With a limit that cannot be met λ would grow forever and the cost would be ignored."""
     margin: float = 0.15
     """Safety margin in [0, 1): on the model the value is held this share below the limit, since the model errs."""
-    slack: float | None = 0.05
+    slack: float | None = 0.25
     """For a limit that cannot be met: aim at the least value that the model can reach plus this share of it, and say
     so. None: pursue the limit until λ reaches its cap."""
 
@@ -42,6 +48,8 @@ class MultiplierSettings:
             raise UserError(
                 f"a multiplier's floor = {self.floor}, initial = {self.initial} and cap = {self.cap} must be ordered"
             )
+        if not 0 <= self.steepness < math.inf:
+            raise UserError(f"a multiplier's steepness is {self.steepness}; give a number of at least 0")
         if self.factor <= 1 or self.tolerance < 1 or not 0 <= self.margin < 1:
             raise UserError(
                 f"a multiplier's factor = {self.factor} must exceed 1, its tolerance = {self.tolerance} be at least 1, "
@@ -59,6 +67,8 @@ class Multiplier:
         self.value = settings.initial
         self.least: float | None = None
         """Least value of the constraint that the model seems able to reach; None until it has been estimated."""
+        self.least_error = 0.0
+        """Standard error of that estimate."""
 
     @property
     def infeasible(self) -> bool:
@@ -79,10 +89,12 @@ class Multiplier:
             return
         settings, target = self.settings, self.target
         if settings.schedule == "adaptive":
+            # Faster the larger the excess: a policy that has just found a way through the hazard is held back at once.
+            ratio = min(2.0, measured / target) if target > 0 else 2.0
             if measured > target:
-                self.value *= settings.factor
+                self.value *= min(settings.factor ** (1 + settings.steepness * (ratio - 1)), FASTEST)
             elif measured < target / settings.tolerance:
-                self.value /= settings.factor
+                self.value /= settings.factor ** (1 + settings.steepness / 2 * (1 / settings.tolerance - ratio))
         else:
             # Clipped both ways, so that no memory of a long excess has to be worked off.
             self.value += settings.rate * min(1.0, max(-1.0, (measured - target) / max(target, 1e-6)))
@@ -94,22 +106,21 @@ class Multiplier:
 
     def state_dict(self) -> State:
         """Return λ and the estimate of the least reachable value."""
-        return {"value": self.value, "least": self.least}
+        return {"value": self.value, "least": self.least, "least_error": self.least_error}
 
     def load_state_dict(self, state: State) -> None:
         """Restore what `state_dict` returned."""
         self.value = float(state["value"])
         self.least = None if state["least"] is None else float(state["least"])
+        self.least_error = float(state["least_error"])
 
 
 @final
 class Multipliers:
-    """The multipliers of all constraints, and the unit in which they weigh against the cost."""
+    """The multipliers of all constraints, and the units in which they weigh against the cost."""
 
     def __init__(self, settings: MultiplierSettings, constraints: tuple[Constraint, ...]) -> None:
         self.each = tuple(Multiplier(settings, constraint.limit) for constraint in constraints)
-        self.unit = 1.0
-        """Cost that λ = 1 stands for, per unit of the constraint."""
 
     @property
     def values(self) -> tuple[float, ...]:
@@ -121,15 +132,23 @@ class Multipliers:
         """Return the value that each constraint is held under."""
         return tuple(multiplier.target for multiplier in self.each)
 
+    @property
+    def units(self) -> tuple[float, ...]:
+        """Return the amount of each constraint that λ = 1 weighs as one standard deviation of the cost's advantage.
+
+        That is its target, so that λ means the same whatever the scales of cost and safety cost; 1 for a target of 0.
+        """
+        return tuple(target if target > 0 else 1.0 for target in self.targets)
+
     def update(self, values: tuple[float, ...]) -> None:
         """Adapt each λ to the measured value of its constraint."""
         for multiplier, value in zip(self.each, values, strict=True):
             multiplier.update(value)
 
     def adopt(self, nu: float | None) -> None:
-        """Take the multiplier of the only constraint that an update found by itself, in units of the cost."""
+        """Take the multiplier of the only constraint that an update found by itself."""
         if nu is not None:
-            self.each[0].adopt(nu / self.unit)
+            self.each[0].adopt(nu)
 
     def excess(self, values: tuple[float, ...]) -> tuple[float, ...]:
         """Return by how much each measured value exceeds its target."""

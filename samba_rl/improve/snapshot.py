@@ -21,8 +21,6 @@ class Snapshot:
     """Parameters of policy and critics, and the optimisers' state."""
     multipliers: tuple[State, ...]
     """λ of each constraint, with the estimate of its least reachable value."""
-    unit: float
-    """Unit of λ."""
     generator: Tensor
     """State of the random number generator."""
 
@@ -32,7 +30,6 @@ class Snapshot:
         return Snapshot(
             improver=improver.state_dict(),
             multipliers=tuple(multiplier.state_dict() for multiplier in multipliers.each),
-            unit=multipliers.unit,
             generator=generator.get_state(),
         )
 
@@ -41,7 +38,6 @@ class Snapshot:
         improver.load_state_dict(self.improver)
         for multiplier, state in zip(multipliers.each, self.multipliers, strict=True):
             multiplier.load_state_dict(state)
-        multipliers.unit = self.unit
         generator.set_state(self.generator)
 
     def state_dict(self) -> State:
@@ -51,4 +47,4 @@ class Snapshot:
     @staticmethod
     def from_state(state: State) -> Snapshot:
         """Make a snapshot of what `state_dict` returned."""
-        return Snapshot(**{**state, "multipliers": tuple(state["multipliers"]), "unit": float(state["unit"])})
+        return Snapshot(**{**state, "multipliers": tuple(state["multipliers"])})

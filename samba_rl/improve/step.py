@@ -55,7 +55,7 @@ class Advantages(NamedTuple):
         self,
         weights: tuple[float, ...],
         multipliers: tuple[float, ...],
-        unit: float = 1.0,
+        units: tuple[float, ...],
         excess: tuple[float, ...] = (),
     ) -> Batch:
         """Return the batch of an update: objectives weighed by `weights`, constraints beside their multipliers."""
@@ -71,7 +71,7 @@ class Advantages(NamedTuple):
             critic_inputs=self.critic_inputs,
             targets=self.targets,
             multipliers=multipliers,
-            unit=unit,
+            units=units,
             excess=excess,
             steps=self.steps,
         )

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
 
+from samba_rl.models.calibration import LEVELS, coverage
 from samba_rl.models.exact import ExactPosterior
 from samba_rl.models.likelihood import HyperFit
 from samba_rl.models.posterior import AnyHyper, Posterior
 from samba_rl.models.sparse import SparsePosterior, accuracy
 
-HALF, MOST = 0.67449, 1.95996
-"""Ends of the 50 % and the 95 % interval of a standard normal distribution."""
 PROBES = 64
 """Largest number of data points at which the errors of a posterior are measured."""
 EXACT_POINTS = 2000
@@ -42,26 +42,31 @@ class FitReport:
     condition: float
     """Condition number of the covariance matrix; NaN where the matrix is not formed."""
     z_std: tuple[float, ...]
-    """Standard deviation of the leave-one-out z-scores, by output; 1 is calibrated, above 1 is overconfident."""
+    """Root mean square of the validation z-scores, by output; 1 is calibrated, above 1 is overconfident."""
     coverage50: tuple[float, ...]
-    """Share of targets inside their leave-one-out 50 % interval, by output."""
+    """Share of validation targets inside their 50 % interval, by output."""
     coverage95: tuple[float, ...]
-    """Share of targets inside their leave-one-out 95 % interval, by output."""
+    """Share of validation targets inside their 95 % interval, by output."""
     precision_error: float
     """Largest relative error of a predictive standard deviation (with noise) that the precision of predictions causes,
     at up to 64 of the points."""
     sparse_error: float
     """Root-mean-square error of an inducing-point mean against an exact one, in predictive standard deviations, both
     on at most 2000 evenly spread points; NaN where the model is not an inducing-point model."""
+    validation: Literal["leave-one-out", "held-out"] = "leave-one-out"
+    """Steps that the z-scores and coverages are of: each predicted from all others (leave-one-out), or halves of the
+    episodes predicted from the other half (held-out). Both are measured with the calibration factors applied."""
+    coverage: tuple[tuple[float, ...], ...] = ()
+    """Share of validation targets inside their 50, 80, 90, 95 and 99 % intervals, by interval and output."""
+    factor: tuple[float, ...] = ()
+    """Factor by which calibration scales the predicted standard deviation, by output; 1 without calibration."""
 
     def describe(self) -> str:
         """Return the report as a few lines of text."""
         lines = [
             f"{self.kind} GP on {self.points} points, fitted in {self.seconds:.2f} s ({self.evaluations} evaluations)",
             "log likelihood per point " + ", ".join(f"{value:.3f}" for value in self.likelihood),
-            "leave-one-out: standard deviation of z-scores " + ", ".join(f"{value:.2f}" for value in self.z_std),
-            "  in the 50 % interval " + ", ".join(f"{value:.0%}" for value in self.coverage50),
-            "  in the 95 % interval " + ", ".join(f"{value:.0%}" for value in self.coverage95),
+            *self._calibration(),
             f"condition number {self.condition:.1e}, jitter {self.jitter:g}",
             f"largest relative error of a standard deviation from the precision {self.precision_error:.1e}",
         ]
@@ -72,18 +77,38 @@ class FitReport:
             )
         return "\n".join(lines + [f"FAILED, last good hyper-parameters kept: {problem}" for problem in self.failed])
 
+    def _calibration(self) -> list[str]:
+        """Return a table with a row for each output."""
+        levels, by_level = (
+            (LEVELS, self.coverage) if self.coverage else ((0.5, 0.95), (self.coverage50, self.coverage95))
+        )
+        factors = self.factor or (1.0,) * len(self.z_std)
+        heads = [f"in {level:.0%}" for level in levels]
+        rows = [f"{self.validation} steps inside their interval; rms z-score; factor of the standard deviation"]
+        rows.append(f"  {'output':>6} " + "".join(f"{head:>8}" for head in (*heads, "z", "factor")))
+        for i, (z, factor) in enumerate(zip(self.z_std, factors, strict=True)):
+            shares = "".join(f"{level[i]:>8.1%}" for level in by_level)
+            rows.append(f"  {i:>6} {shares}{z:>8.2f}{factor:>8.2f}")
+        return rows
+
 
 def judge(
     posterior: Posterior,
     rollout_posterior: Posterior,
     fit: HyperFit[AnyHyper],
+    factor: Tensor,
     *,
+    held_out: Tensor | None,
     seconds: float,
     sparse_above: int,
     inducing: int,
 ) -> FitReport:
-    """Report on a posterior, which may be used in another precision for rollouts, and on the fit that led to it."""
-    scores = posterior.loo_scores()
+    """Report on a posterior, which may be used in another precision for rollouts, and on the fit that led to it.
+
+    Calibration is measured on the z-scores `held_out` [m, D] (None: leave-one-out scores) with the factors [D] applied.
+    """
+    scores = (posterior.loo_scores() if held_out is None else held_out) / factor
+    shares = coverage(scores)
     probes = posterior.inputs[torch.linspace(0, len(posterior) - 1, min(PROBES, len(posterior))).long()]
     return FitReport(
         points=len(posterior),
@@ -95,10 +120,13 @@ def judge(
         jitter=posterior.jitter,
         condition=posterior.condition_number() if isinstance(posterior, ExactPosterior) else math.nan,
         z_std=tuple(scores.square().mean(0).sqrt().tolist()),
-        coverage50=tuple((scores.abs() < HALF).double().mean(0).tolist()),
-        coverage95=tuple((scores.abs() < MOST).double().mean(0).tolist()),
+        coverage50=shares[LEVELS.index(0.5)],
+        coverage95=shares[LEVELS.index(0.95)],
         precision_error=_precision_error(posterior, rollout_posterior, probes),
         sparse_error=_sparse_error(posterior, probes, min(sparse_above, EXACT_POINTS), inducing),
+        validation="leave-one-out" if held_out is None else "held-out",
+        coverage=shares,
+        factor=tuple(factor.tolist()),
     )
 
 

@@ -13,11 +13,12 @@ from torch import Tensor
 
 from samba_rl.data.plain import from_plain, to_plain
 from samba_rl.errors import UserError
+from samba_rl.models.calibration import conformal_factor, held_out_scores
 from samba_rl.models.correlated import CorrelatedHyper
 from samba_rl.models.fit_report import FitReport, judge
-from samba_rl.models.likelihood import FitSettings, Hyper, HyperFit, default_hyper, fit_hyper
+from samba_rl.models.likelihood import FitSettings, Hyper
 from samba_rl.models.normalise import Normaliser, inputs_and_targets
-from samba_rl.models.posterior import AnyHyper, Posterior, condition, posterior_kind
+from samba_rl.models.posterior import AnyHyper, Posterior, condition, fit_any_hyper, posterior_kind
 from samba_rl.types import State, Transitions
 
 if TYPE_CHECKING:
@@ -40,6 +41,9 @@ class GPSettings:
     precision: Literal["float64", "float32"] = "float64"
     """Precision of predictions. float32 is about twice as fast on a CPU, but accurate only where the noise is not tiny;
     the fit report states the error."""
+    calibration: Literal["none", "conformal"] = "conformal"
+    """Scale the predicted standard deviation of each output so that 95 % intervals hold on held-out episodes
+    (conformal), or leave it as the likelihood has it (none)."""
 
 
 class Prediction(NamedTuple):
@@ -48,7 +52,7 @@ class Prediction(NamedTuple):
     mean: Tensor
     """Expected changes of the predicted state dimensions [B, D]."""
     variance: Tensor
-    """Variances of the function, without noise [B, D]."""
+    """Variances of the function, without noise, calibrated [B, D]."""
     zeta: Tensor | None
     """ζ_LOO [B]; None unless it was requested."""
 
@@ -62,6 +66,7 @@ class GPDynamics:
         self.settings = settings or GPSettings()
         self.report: FitReport | None = None
         self._device = torch.device(device)
+        self._latent = self.settings.latent if self.settings.outputs == "correlated" else None
         self._hyper: AnyHyper | None = None
         self._posterior: Posterior | None = None
 
@@ -77,8 +82,13 @@ class GPDynamics:
 
     @property
     def noise(self) -> Tensor:
-        """Return the noise variances of a step, in the units of the state [D]."""
-        return (self.posterior.hyper.noise * self._targets.scale.square()).to(self.dtype)
+        """Return the noise variances of a step, calibrated, in the units of the state [D]."""
+        return (self.posterior.hyper.noise * (self._targets.scale * self._factor).square()).to(self.dtype)
+
+    @property
+    def factor(self) -> Tensor:
+        """Return the factors by which calibration scales the predicted standard deviations [D]; 1 without it."""
+        return self._factor.to(self.dtype)
 
     @property
     def target_scale(self) -> Tensor:
@@ -93,7 +103,7 @@ class GPDynamics:
     # Learning ---------------------------------------------------------------------------------------------------------
 
     def fit(self, transitions: Transitions) -> FitReport:
-        """Learn from these transitions alone: normalise them, fit hyper-parameters and condition the posterior.
+        """Learn from these transitions alone: normalise, fit hyper-parameters, condition the posterior and calibrate.
 
         The search for hyper-parameters starts from the last ones, which are also kept if it fails. An error leaves the
         model as it was.
@@ -102,18 +112,22 @@ class GPDynamics:
         raw_inputs, raw_targets = inputs_and_targets(self.task, transitions, self._device)
         of_inputs, of_targets = Normaliser.of(raw_inputs), Normaliser.of(raw_targets)
         inputs, targets = of_inputs(raw_inputs), of_targets(raw_targets)
-        found = self._fit_hyper(inputs, targets)
+        found = fit_any_hyper(inputs, targets, self._hyper, self.settings.fit, latent=self._latent)
+        scores = self._held_out_scores(inputs, targets, transitions.episode, found.hyper)
         posterior, problem = self._replace_posterior(inputs, targets, found.hyper)
         if problem:
             assert self._hyper is not None
             found = replace(found, hyper=self._hyper, failed=(*found.failed, problem))
         # Only now, so that a fit that fails leaves the model as it was.
         self._hyper, self._inputs, self._targets = found.hyper, of_inputs, of_targets
+        self._factor = torch.ones_like(of_targets.scale) if scores is None else conformal_factor(scores)
         self._set_posterior(posterior)
         self.report = judge(
             posterior,
             self._rollout_posterior,
             found,
+            self._factor,
+            held_out=scores,
             seconds=time.perf_counter() - begin,
             sparse_above=self.settings.sparse_above,
             inducing=self.settings.inducing,
@@ -121,7 +135,7 @@ class GPDynamics:
         return self.report
 
     def add(self, transitions: Transitions) -> None:
-        """Add m transitions in O(n²m), with the hyper-parameters and the normalisation of the last fit."""
+        """Add m transitions in O(n²m), with the hyper-parameters, normalisation and calibration of the last fit."""
         old = self.posterior
         assert self._hyper is not None
         raw_inputs, raw_targets = inputs_and_targets(self.task, transitions, self._device)
@@ -133,16 +147,19 @@ class GPDynamics:
             everything = torch.cat([old.inputs, inputs]), torch.cat([old.targets, targets])
             self._set_posterior(self._condition(*everything, self._hyper))
 
-    def _fit_hyper(self, inputs: Tensor, targets: Tensor) -> HyperFit[AnyHyper]:
-        """Fit the hyper-parameters to normalised inputs [n, ni] and targets [n, D], starting from the last ones."""
-        if self.settings.outputs == "correlated":
-            # Imported here because it needs GPyTorch, which independent outputs do without.
-            from samba_rl.models.correlated_fit import fit_correlated
+    def _held_out_scores(self, inputs: Tensor, targets: Tensor, episode: Tensor, start: AnyHyper) -> Tensor | None:
+        """Return z-scores [m, D] of held-out halves of the normalised data; None without calibration."""
+        settings = self.settings
+        if settings.calibration == "none":
+            return None
+        # Half of everything, so that a half is modelled as the whole is, only with fewer points.
+        kind = {"sparse_above": settings.sparse_above // 2, "inducing": settings.inducing}
 
-            start = self._hyper if isinstance(self._hyper, CorrelatedHyper) else None
-            return fit_correlated(inputs, targets, start, self.settings.fit, self.settings.latent)
-        first = self._hyper if isinstance(self._hyper, Hyper) else default_hyper(inputs.shape[1], targets.shape[1])
-        return fit_hyper(inputs, targets, first, self.settings.fit)
+        def learn(inputs: Tensor, targets: Tensor) -> Posterior:
+            found = fit_any_hyper(inputs, targets, start, settings.fit.halved(), latent=self._latent)
+            return condition(inputs, targets, found.hyper, **kind)
+
+        return held_out_scores(inputs, targets, episode, learn)
 
     def _replace_posterior(self, inputs: Tensor, targets: Tensor, hyper: AnyHyper) -> tuple[Posterior, str]:
         """Condition a new posterior; return it, and why it has the last hyper-parameters if these fail.
@@ -175,6 +192,7 @@ class GPDynamics:
         self._rollout_posterior = posterior.cast(self.dtype)
         like = posterior.inputs.new_empty(0, dtype=self.dtype)
         self._rollout_inputs, self._rollout_targets = self._inputs.to(like), self._targets.to(like)
+        self._spread = self._rollout_targets.scale * self._factor.to(like)
         self._splits: dict[tuple[int, int], list[tuple[Posterior, Posterior]]] = {}
 
     def _drop_posterior(self) -> None:
@@ -189,7 +207,7 @@ class GPDynamics:
         """Predict the change of state at raw model inputs [B, ni]; with `loo`, the same pass also gives ζ_LOO."""
         normalised = self.normalised(queries)
         mean, variance, zeta = self._rollout_posterior.predict(normalised, loo=loo)
-        return Prediction(self.denormalised(mean), variance * self.target_scale.square(), zeta)
+        return Prediction(self.denormalised(mean), variance * self._spread.square(), zeta)
 
     def normalised(self, queries: Tensor) -> Tensor:
         """Return raw model inputs [B, ni] as the posterior sees them."""
@@ -232,10 +250,10 @@ class GPDynamics:
     # Saving -----------------------------------------------------------------------------------------------------------
 
     def state_dict(self) -> State:
-        """Return what the fit found: hyper-parameters, normalisation and report; empty before the first fit.
+        """Return what the fit found: hyper-parameters, normalisation, calibration and report; empty before a fit.
 
-        The factor of the covariance matrix is left out: it follows from these and the data, and with thousands of
-        points it takes gigabytes. A fingerprint shows later whether it was rebuilt to the same bits.
+        The Cholesky factor is left out: it follows from these and the data, and with thousands of points it takes
+        gigabytes. A fingerprint shows later whether it was rebuilt to the same bits.
         """
         if self._hyper is None or self.report is None:
             return {}
@@ -243,6 +261,7 @@ class GPDynamics:
             "hyper": {name: value.clone() for name, value in vars(self._hyper).items()},
             "inputs": dict(vars(self._inputs)),
             "targets": dict(vars(self._targets)),
+            "factor": self._factor.clone(),
             "points": len(self),
             "report": to_plain(self.report),
             "fingerprint": self._fingerprint(),
@@ -267,6 +286,7 @@ class GPDynamics:
         self._hyper = kind(**state["hyper"]).to(raw_inputs)
         self._inputs = Normaliser(**state["inputs"]).to(raw_inputs)
         self._targets = Normaliser(**state["targets"]).to(raw_inputs)
+        self._factor = state["factor"].to(raw_inputs)
         self._set_posterior(self._condition(self._inputs(raw_inputs), self._targets(raw_targets), self._hyper))
         self.report = from_plain(FitReport, state["report"], "report of the fit")
         return bool(self._fingerprint() == state["fingerprint"])

@@ -38,7 +38,8 @@ class Functions:
     """B functions drawn from the posterior of an exact GP, one for each episode.
 
     By Matheron's rule, each is a function f₀ drawn from the prior plus a correction from the data with noise ε:
-    f(x) = f₀(x) + k(x, X) A (y - f₀(X) - ε).
+    f(x) = f₀(x) + k(x, X) A (y - f₀(X) - ε). Scaling f₀ and ε scales the deviation from the mean k(x, X) A y, which is
+    how calibration enters.
     """
 
     model: GPDynamics
@@ -68,8 +69,9 @@ class Functions:
 
         phases = posterior.z.new_empty(outputs, features).uniform_(0, 2 * math.pi, generator=generator)
         basis = _Features(normal(outputs, features, inputs), phases, posterior.hyper.signal)
-        weights = normal(outputs, features, n)
-        noise = posterior.hyper.noise.sqrt()[:, None, None] * normal(outputs, points, n)
+        factor = model.factor.to(posterior.z)[:, None, None]
+        weights = factor * normal(outputs, features, n)
+        noise = factor * posterior.hyper.noise.sqrt()[:, None, None] * normal(outputs, points, n)
         prior = basis(posterior.z) @ weights
         correction = posterior.solve(posterior.targets.T[..., None] - prior - noise)
         return Functions(model, posterior, basis, weights, correction)

@@ -1,4 +1,4 @@
-"""The kinds of posterior that a model can have, and which one a number of points calls for."""
+"""The kinds of posterior that a model can have, how each is fitted, and which one a number of points calls for."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import Tensor
 from samba_rl.errors import UserError
 from samba_rl.models.correlated import CorrelatedHyper, CorrelatedPosterior
 from samba_rl.models.exact import ExactPosterior
-from samba_rl.models.likelihood import Hyper
+from samba_rl.models.likelihood import FitSettings, Hyper, HyperFit, default_hyper, fit_hyper
 from samba_rl.models.sparse import SparsePosterior
 
 AnyHyper: TypeAlias = Hyper | CorrelatedHyper
@@ -29,6 +29,23 @@ def posterior_kind(hyper: AnyHyper, points: int, outputs: int, sparse_above: int
             f"outputs, not {points}; use outputs='independent'"
         )
     return CorrelatedPosterior
+
+
+def fit_any_hyper(
+    inputs: Tensor, targets: Tensor, start: AnyHyper | None, settings: FitSettings, *, latent: int | None
+) -> HyperFit[AnyHyper]:
+    """Fit hyper-parameters to normalised inputs [n, ni] and targets [n, D].
+
+    The search begins at `start` if it is of the right kind, otherwise at a default. `latent` is the number of latent
+    functions of correlated outputs; None: independent outputs.
+    """
+    if latent is None:
+        first = start if isinstance(start, Hyper) else default_hyper(inputs.shape[1], targets.shape[1])
+        return fit_hyper(inputs, targets, first, settings)
+    # Imported here because it needs GPyTorch, which independent outputs do without.
+    from samba_rl.models.correlated_fit import fit_correlated
+
+    return fit_correlated(inputs, targets, start if isinstance(start, CorrelatedHyper) else None, settings, latent)
 
 
 def condition(inputs: Tensor, targets: Tensor, hyper: AnyHyper, *, sparse_above: int, inducing: int) -> Posterior:

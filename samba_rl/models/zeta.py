@@ -75,13 +75,14 @@ class Bootstrap:
 class Entropy:
     """Differential entropy of the predicted change of state with its noise.
 
-    It is measured on normalised targets, so that it does not depend on the units of the state.
+    It is measured on normalised targets and without calibration, so that it depends neither on the units of the state
+    nor on the fit's calibration factors.
     """
 
     def predict(self, model: GPDynamics, queries: Tensor) -> tuple[Prediction, Tensor]:
         """Return the prediction at queries [B, ni] and its entropy, summed over the outputs [B]."""
         prediction = model.predict(queries)
-        variance = (prediction.variance + model.noise) / model.target_scale.square()
+        variance = (prediction.variance + model.noise) / (model.target_scale * model.factor).square()
         return prediction, 0.5 * (variance * (2 * math.pi * math.e)).log().sum(-1)
 
 

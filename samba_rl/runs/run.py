@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -18,10 +18,15 @@ from samba_rl.improve.policies import GaussianPolicy, MeanPolicy
 from samba_rl.learners import Learner
 from samba_rl.models.gp import GPDynamics
 from samba_rl.planet.policy import PlanningPolicy
-from samba_rl.runs.evaluation import Evaluation, evaluate
+from samba_rl.runs.bounds import Method
+from samba_rl.runs.certify import Certificate, certify
+from samba_rl.runs.evaluation import Evaluation, evaluate, fresh_seed
 from samba_rl.runs.folder import MODEL, read_state
 from samba_rl.tasks.task import Task
 from samba_rl.types import Policy
+
+EVALUATION_SEED = 1_000_000
+"""Distance of the seed of a run's own evaluation from the run's seed, which learning uses."""
 
 
 @final
@@ -88,24 +93,89 @@ class Run:
         return self.settings.constraints(self.row, self.task.constraints)
 
     def evaluate(
-        self, steps: int = 10_000, seed: int = 0, *, deterministic: bool = False, workers: int | None = None
+        self,
+        steps: int | None = None,
+        seed: int | None = None,
+        *,
+        episodes: int | None = None,
+        deterministic: bool = False,
+        workers: int | None = None,
     ) -> Evaluation:
-        """Evaluate the policy on the real system; `deterministic` leaves out its noise."""
+        """Evaluate the policy on the real system, from fresh start states that no learning has seen.
+
+        Args:
+            steps: Number of real steps; the last episode is completed. Default: 10,000.
+            seed: Seed of the episodes; None: a fresh one, which the result records.
+            episodes: Number of episodes, instead of `steps`.
+            deterministic: Leave out the noise of the policy's actions.
+            workers: Number of processes for simulated systems. Default: one per core.
+        """
         return evaluate(
             self.task,
             self.still_policy if deterministic else self.policy,
             steps=steps,
-            seed=seed,
+            episodes=episodes,
+            seed=fresh_seed() if seed is None else seed,
             alpha=self.settings.alpha,
             constraints=self.constraints,
-            # A planner has no noise to leave out.
-            deterministic=deterministic or not isinstance(self.policy, GaussianPolicy),
+            deterministic=deterministic or self._without_noise,
             workers=workers,
         )
 
-    def evaluate_both(self, steps: int = 10_000, workers: int | None = None) -> tuple[Evaluation, Evaluation]:
-        """Evaluate the policy with and without its noise; evaluate a planner, which has none, only once."""
-        with_noise = self.evaluate(steps, workers=workers)
-        if self.still_policy is self.policy:
+    def evaluate_both(
+        self, steps: int | None = None, workers: int | None = None, seed: int | None = None
+    ) -> tuple[Evaluation, Evaluation]:
+        """Evaluate the policy with and without its noise; evaluate a planner, which has none, only once.
+
+        By default the seed follows from the run's, so that runs differ in their start states and can be repeated.
+        """
+        chosen = EVALUATION_SEED + self.seed if seed is None else seed
+        with_noise = self.evaluate(steps, chosen, workers=workers)
+        if self._without_noise:
             return with_noise, with_noise
-        return with_noise, self.evaluate(steps, deterministic=True, workers=workers)
+        return with_noise, self.evaluate(steps, chosen, deterministic=True, workers=workers)
+
+    def certify(
+        self,
+        episodes: int,
+        confidence: float = 0.95,
+        seed: int | None = None,
+        *,
+        step_bound: float = 1.0,
+        method: Method = "betting",
+        deterministic: bool = False,
+        workers: int | None = None,
+        tell: Callable[[int], None] = lambda _: None,
+    ) -> Certificate:
+        """Bound the real value of each constraint from above, with a confidence, from fresh real episodes.
+
+        Args:
+            episodes: Number of real episodes.
+            confidence: Probability with which all bounds hold together.
+            seed: Seed of the episodes; None: a fresh one, which the result records.
+            step_bound: Largest safety cost that a step can have.
+            method: "betting", or "dkw" for comparison.
+            deterministic: Leave out the noise of the policy's actions.
+            workers: Number of processes for simulated systems. Default: one per core.
+            tell: Called with the number of episodes done.
+        """
+        if not self.constraints:
+            raise UserError(f"the run of {self.learner} has no limit, so there is nothing to certify")
+        return certify(
+            self.task,
+            self.still_policy if deterministic else self.policy,
+            self.constraints,
+            episodes=episodes,
+            confidence=confidence,
+            seed=fresh_seed() if seed is None else seed,
+            step_bound=step_bound,
+            method=method,
+            deterministic=deterministic or self._without_noise,
+            workers=workers,
+            tell=tell,
+        )
+
+    @property
+    def _without_noise(self) -> bool:
+        """Return whether the policy has no noise to leave out, like a planner."""
+        return not isinstance(self.policy, GaussianPolicy)

@@ -57,17 +57,22 @@ def summary_of(agent: AnyAgent, events: list[Event], device: str) -> dict[str, A
     trials, improvements = kinds["trials"], kinds["improvements"]
     last = trials[-LAST_TRIALS:]
     multipliers = agent.multipliers.each if isinstance(agent, Agent) else ()
-    limits = [
+    verdict = agent.verdict if isinstance(agent, Agent) and agent.constraints else None
+    limits: list[dict[str, Any]] = [
         {
             "constraint": constraint.in_words(),
             "limit": constraint.limit,
             "target": multiplier.target,
             "lambda": multiplier.value,
             "least": multiplier.least,
+            "least_error": multiplier.least_error,
             "feasible": None if multiplier.least is None else not multiplier.infeasible,
         }
         for constraint, multiplier in zip(agent.constraints, multipliers, strict=True)
     ]
+    if verdict is not None:
+        for limit, bound, most in zip(limits, verdict.bounds, verdict.ceilings, strict=True):
+            limit.update(bound=bound, accepted=most)
     return {
         "real_samples": agent.real_samples,
         "earlier_samples": len(agent.data) - agent.real_samples,
@@ -76,6 +81,8 @@ def summary_of(agent: AnyAgent, events: list[Event], device: str) -> dict[str, A
         "learning_TV": agent.learning_TV,
         "return_last_trials": sum(t.return_mean * t.episodes for t in last) / max(sum(t.episodes for t in last), 1),
         "constraints": limits,
+        # On the model: whether every bound on the policy that was handed over is within what is accepted.
+        "limit_kept": None if verdict is None else verdict.passes,
         "lambda_pi": improvements[-1].lambda_pi if improvements else None,
         "notices": [notice.text for notice in kinds["notices"]],
         "versions": versions(),

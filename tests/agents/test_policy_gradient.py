@@ -15,6 +15,7 @@ from samba_rl.agents.settings import ImaginationSettings, ModelFreeSettings
 from samba_rl.improve.constraints import ConstraintSettings
 from samba_rl.improve.multipliers import MultiplierSettings
 from samba_rl.improve.policies import GaussianPolicy, PolicySettings
+from samba_rl.improve.shield import Shield
 from samba_rl.improve.updates.batch import Batch, UpdateReport
 from samba_rl.improve.updates.proximal import ProximalUpdate
 from samba_rl.tasks.rollout import RealSource, rollout
@@ -85,9 +86,7 @@ def test_with_one_candidate_the_last_policy_is_handed_over(monkeypatch: pytest.M
 
 
 def test_before_the_last_ask_nothing_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        "samba_rl.agents.policy_gradient.choose", lambda *_: pytest.fail("there is nothing to choose from")
-    )  # fmt: skip
+    monkeypatch.setattr(Shield, "best", lambda *_, **__: pytest.fail("there is nothing to choose from"))
     assert chosen_speed(SPEEDS, 0.05, monkeypatch, last=False) == pytest.approx(0.4)
 
 

@@ -91,7 +91,6 @@ def everything(agent: Agent) -> dict[str, bytes]:
     return {
         "improver": pack(agent.improver.state_dict()),
         "multipliers": pack({"each": [[one.value, one.least] for one in agent.multipliers.each]}),
-        "unit": pack({"unit": agent.multipliers.unit}),
         "generator": pack({"generator": agent.generator.get_state()}),
     }
 

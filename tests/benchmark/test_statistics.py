@@ -170,6 +170,17 @@ def test_interval_has_its_nominal_coverage() -> None:
     assert 0.88 <= hits / 200 <= 0.99
 
 
+def test_measurement_noise_widens_the_interval() -> None:
+    values = [5.0] * 8
+    assert summarise([values], errors=[[0.0] * 8]) == summarise([values]) == Summary(5, 5, 5, 8)
+    # The middle half of eight normal draws: their interquartile mean has about the error of a mean, 2 / √8.
+    noisy = summarise([values], errors=[[2.0] * 8], resamples=20_000)
+    assert noisy.value == 5 and (noisy.low, noisy.high) == pytest.approx((5 - 1.5, 5 + 1.5), abs=0.25)
+    # An unknown error, which is 0, adds nothing, and each value has its own.
+    draws = bootstrap([[1.0], [100.0]], errors=[[0.0], [3.0]], resamples=20_000)
+    assert draws.mean() == pytest.approx(50.5, abs=0.1) and draws.std() == pytest.approx(1.5, rel=0.05)
+
+
 def test_ratio_by_hand() -> None:
     assert summarise_ratio([6.0, 6.0], [2.0, 2.0, 2.0]) == Summary(3, 3, 3, 2)
     ratio = summarise_ratio([10.0, 20.0, 30.0], [1.0, 2.0, 4.0])

@@ -12,6 +12,7 @@ import pytest
 from samba_rl.benchmark.cells import CellResult
 from samba_rl.benchmark.tables import all_tables, ratios, table_1, table_2
 from samba_rl.benchmark.writers import Entry, Row, Table, to_csv, to_latex, to_markdown
+from samba_rl.runs.evaluation import StandardErrors
 from tests.benchmark.results import DOUBLE, FETCH, PENDULUM, SYSTEM, result
 
 
@@ -178,6 +179,44 @@ def test_different_levels_of_cvar_are_named() -> None:
     (table,) = table_2([result(PENDULUM, alpha=0.75), result(PENDULUM, seed=1), result(PENDULUM, "ppo")])
     assert one(table, learner="SAMBA", xi="0.75").labels[3] == "0.75, 0.9"
     assert one(table, learner="PPO", xi="0.75").labels[3] == "0.9"
+
+
+def test_one_level_of_cvar_serves_all_where_the_results_have_it() -> None:
+    errors = StandardErrors(0.1, 1.0, 2.0, 0.1, (0.1, 0.1, 0.1), 0.2, 0.3, ())
+    results = [
+        result(PENDULUM, alpha=0.75, cvar=0.4, cvar90=0.6, errors=errors),
+        result(PENDULUM, seed=1, alpha=0.75, cvar=0.4, cvar90=0.6, errors=errors),
+        result(PENDULUM, "ppo", cvar=7.0),  # an old file, whose own level is 0.9
+    ]
+    (table,) = table_2(results)
+    samba, ppo = (one(table, learner=name, xi="0.75") for name in ("SAMBA", "PPO"))
+    assert (samba.labels[3], ppo.labels[3]) == ("0.9", "0.9")
+    assert (samba.entries[5].value, ppo.entries[5].value) == (0.6, 7.0)
+    assert "α differs" not in table.caption
+    # All of them at 0.75: that level is common too.
+    (table,) = table_2(results[:2])
+    assert one(table, learner="SAMBA", xi="0.75").labels[3] == "0.75"
+    assert one(table, learner="SAMBA", xi="0.75").entries[5].value == 0.4
+    # Old files of different levels have none in common.
+    (table,) = table_2([result(PENDULUM, alpha=0.75), result(PENDULUM, "ppo")])
+    assert "α differs between learners" in table.caption
+
+
+def test_intervals_contain_the_noise_of_the_evaluations() -> None:
+    errors = StandardErrors(5.0, 3.0, 20.0, 0.1, (0.05, 0.05, 0.05), 0.2, 0.2, ())
+    known = [result(seed=seed, errors=errors) for seed in range(4)]
+    for table, exact in ((table_1(known)[0], 2), (table_2(known)[0], 1)):
+        assert "contain the noise of the evaluations" in table.caption
+        entries = one(table, learner="SAMBA", **({"xi": "0.75"} if exact == 1 else {})).entries
+        for i, entry in enumerate(entries[1:], 1):
+            assert entry.value is not None and entry.interval is not None
+            low, high = entry.interval
+            # Samples and cost of learning are counted, not estimated.
+            assert (low == entry.value == high) == (exact == 2 and i <= 2)
+    unknown = [result(seed=seed) for seed in range(4)]
+    (table,) = table_1(unknown)
+    assert "noise of the evaluations" not in table.caption
+    assert one(table, learner="SAMBA").entries[3].interval == (10, 10)
 
 
 # Ratios ---------------------------------------------------------------------------------------------------------------

@@ -51,13 +51,13 @@ def batch_of(
     improver: Improver,
     traces: Traces,
     multipliers: tuple[float, ...] = (),
-    unit: float = 1.0,
+    units: tuple[float, ...] | None = None,
     least: float = 0.0,
 ) -> tuple[Batch, tuple[float, ...]]:
     """Return the batch that the update would learn from, and the weights of the objectives."""
     advantages = improver.advantages(traces)
     weights = improver.min_norm(advantages, least)
-    return advantages.combined(weights, multipliers, unit), weights
+    return advantages.combined(weights, multipliers, units or (1.0,) * len(multipliers)), weights
 
 
 def iterate(
@@ -65,11 +65,11 @@ def iterate(
     traces: Traces,
     multipliers: tuple[float, ...],
     generator: Generator,
-    unit: float = 1.0,
+    units: tuple[float, ...] | None = None,
     least: float = 0.5,
 ) -> tuple[float, ...]:
     """Make one control iteration and return the weights of the objectives."""
-    batch, weights = batch_of(improver, traces, multipliers, unit, least)
+    batch, weights = batch_of(improver, traces, multipliers, units, least)
     improver.update(batch, generator)
     return weights
 

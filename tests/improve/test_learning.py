@@ -37,7 +37,7 @@ def learn(
     before = on_a_line(improver.policy, 500, 8, 1000, stop_within=stop)
     weights = [
         iterate(
-            improver, on_a_line(improver.policy, 100, 8, i, stop_within=stop), multipliers, seeded(i), 0.5, least
+            improver, on_a_line(improver.policy, 100, 8, i, stop_within=stop), multipliers, seeded(i), None, least
         )
         for i in range(iterations)
     ]  # fmt: skip

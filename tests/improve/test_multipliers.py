@@ -14,7 +14,7 @@ from samba_rl.improve.multipliers import Multiplier, Multipliers, MultiplierSett
 
 DUAL = MultiplierSettings(schedule="dual-ascent", initial=1.0, rate=0.05, floor=0.0, cap=20.0, margin=0.0)
 ADAPTIVE = MultiplierSettings(
-    schedule="adaptive", initial=1.0, factor=1.2, tolerance=1.5, floor=0.05, cap=20.0, margin=0.0
+    steepness=0.0, schedule="adaptive", initial=1.0, factor=1.2, tolerance=1.5, floor=0.05, cap=20.0, margin=0.0
 )
 
 
@@ -44,6 +44,16 @@ def test_the_adaptive_schedule_step_by_step() -> None:
     ):
         multiplier.update(measured)
         assert multiplier.value == pytest.approx(expected)
+
+
+def test_a_steep_schedule_moves_faster_the_larger_the_excess() -> None:
+    steep = dataclasses.replace(ADAPTIVE, steepness=2.0, cap=1e6)
+    for measured, expected in ((1.5, 1.0), (1.65, 1.2**1.2), (1e9, 1.5), (0.5, 1.2 ** -(1 + 2 / 3 - 1 / 3))):
+        multiplier = Multiplier(steep, limit=1.5)
+        multiplier.update(measured)
+        assert multiplier.value == pytest.approx(expected)
+    with pytest.raises(UserError, match="steepness is nan"):
+        MultiplierSettings(steepness=math.nan)
 
 
 @pytest.mark.parametrize("start", [DUAL, ADAPTIVE], ids=lambda s: s.schedule)
@@ -178,19 +188,22 @@ def both() -> Multipliers:
 
 def test_each_constraint_has_its_own_multiplier() -> None:
     multipliers = both()
-    assert multipliers.values == (1.0, 1.0) and multipliers.targets == (2.0, 0.5) and multipliers.unit == 1.0
+    assert multipliers.values == (1.0, 1.0) and multipliers.targets == (2.0, 0.5) and multipliers.units == (2.0, 0.5)
     multipliers.update((3.0, 0.25))
     assert multipliers.values == pytest.approx((1.025, 0.975))
     assert multipliers.excess((3.0, 0.25)) == pytest.approx((1.0, -0.25))
     multipliers.each[0].least = 4.0
-    assert multipliers.targets == pytest.approx((1.05 * 4.0, 0.5))
-    assert multipliers.excess((4.0, 0.5)) == pytest.approx((-0.2, 0.0))
+    assert multipliers.targets == pytest.approx((1.25 * 4.0, 0.5))
+    assert multipliers.excess((4.0, 0.5)) == pytest.approx((-1.0, 0.0))
 
 
-def test_a_multiplier_in_the_units_of_the_cost_is_measured_in_the_unit_of_the_others() -> None:
+def test_a_target_of_zero_has_a_unit_too() -> None:
+    assert Multipliers(DUAL, (CVaR(name="hazard", limit=0.0),)).units == (1.0,)
+
+
+def test_a_multiplier_that_an_update_found_is_taken() -> None:
     multipliers = Multipliers(DUAL, (CVaR(name="hazard", limit=2.0),))
-    multipliers.unit = 4.0
-    multipliers.adopt(2.0)
+    multipliers.adopt(0.5)
     assert multipliers.values == (0.5,)
     multipliers.adopt(None)
     assert multipliers.values == (0.5,)

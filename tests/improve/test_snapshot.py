@@ -38,7 +38,7 @@ def iterate(improver: Improver, multipliers: Multipliers, generator: Generator) 
     values = tuple(constraint.measure(traces) for constraint in CONSTRAINTS)
     multipliers.update(values)
     batch = improver.advantages(traces).combined(
-        (1.0,), multipliers.values, multipliers.unit, multipliers.excess(values)
+        (1.0,), multipliers.values, multipliers.units, multipliers.excess(values)
     )  # fmt: skip
     multipliers.adopt(improver.update(batch, generator).nu)
 
@@ -52,7 +52,6 @@ def everything(improver: Improver, multipliers: Multipliers, generator: Generato
         "optimisers": pack({"update": update}),
         "std_floor": pack({"floor": improver.update.std_floor}),
         "multipliers": pack({"each": [[one.value, one.least] for one in multipliers.each]}),
-        "unit": pack({"unit": multipliers.unit}),
         "generator": pack({"generator": generator.get_state()}),
     }
 
@@ -69,14 +68,12 @@ def spoil(improver: Improver, multipliers: Multipliers) -> None:
         optimiser.param_groups[0]["lr"] = 7.0
     improver.update.std_floor = 0.9
     multipliers.each[0].value, multipliers.each[0].least = torch.nan, 3.0
-    multipliers.unit = 17.0
 
 
 @RULES
 def test_everything_is_restored(rule: UpdateRule) -> None:
     all_parts = parts(rule)
     improver, multipliers, generator = all_parts
-    multipliers.unit = 0.25
     for _ in range(2):
         iterate(*all_parts)
     before = everything(*all_parts)
@@ -109,7 +106,7 @@ def test_a_snapshot_survives_a_checkpoint(rule: UpdateRule) -> None:
     one, other = parts(rule), parts(rule, seed=1)
     iterate(*one)
     stored: dict[str, Any] = unpack(pack(Snapshot.take(*one).state_dict()))
-    assert set(stored) == {"improver", "multipliers", "unit", "generator"}
+    assert set(stored) == {"improver", "multipliers", "generator"}
     Snapshot.from_state(stored).restore(*other)
     assert everything(*other) == everything(*one)
     for each in (one, other):

@@ -35,21 +35,22 @@ def test_one_objective_by_hand() -> None:
     traces = by_hand([[1.0, 2.0, 4.0], [8.0, 6.0, 0.0]])
     batch, weights = batch_of(improver_of(advantage=dataclasses.replace(PLAIN, gamma=0.5)), traces)
     assert batch.targets.tolist() == [[3, 4, 4, 11, 6, 0]]
-    assert batch.lagrangian.tolist() == [3, 4, 4, 11, 6, 0] and weights == (1.0,)
+    assert batch.objective.tolist() == [3, 4, 4, 11, 6, 0] and weights == (1.0,)
     # A critic that predicts 5 everywhere, and one-step estimates: c + 0.5·5 - 5, and c - 5 at the end.
     short = dataclasses.replace(PLAIN, gamma=0.5, lam=0.0)
     batch, _ = batch_of(improver_of(advantage=short, expects=5.0), traces)
     assert batch.targets.tolist() == [[3, 4, 4, 11, 6, 0]]
-    assert batch.lagrangian.tolist() == [-1.5, -0.5, -1, 5.5, 3.5, -5]
+    assert batch.objective.tolist() == [-1.5, -0.5, -1, 5.5, 3.5, -5]
 
 
 def test_constraints_are_weighed_by_their_multipliers_and_never_discounted() -> None:
     traces = by_hand([[1.0, 2.0]], safety=[[0.25, 0.5]], violation=[[0.0, 1.0]])
     risky = Chance(name="hazard", limit=0.1)
     improver = improver_of((COST,), (SAFE, risky), dataclasses.replace(PLAIN, gamma=0.5))
-    batch, weights = batch_of(improver, traces, multipliers=(3.0, 0.5), unit=10.0)
+    batch, weights = batch_of(improver, traces, multipliers=(3.0, 0.5), units=(10.0, 10.0))
     assert batch.targets.tolist() == [[2, 2], [0.75, 0.5], [1, 1]] and weights == (1.0,)
-    expected = [(2 + 10 * (3 * 0.75 + 0.5 * 1)) / 4.5, (2 + 10 * (3 * 0.5 + 0.5 * 1)) / 4.5]
+    # The objective is the same for both steps, so it has no say.
+    expected = [(3 * 0.75 + 0.5 * 1) / 10 / 4.5, (3 * 0.5 + 0.5 * 1) / 10 / 4.5]
     assert batch.lagrangian.tolist() == pytest.approx(expected)
 
 
@@ -70,7 +71,7 @@ def test_without_a_tail_critic_the_objectives_keep_theirs() -> None:
     traces = by_hand([[1.0, 2.0, 4.0]], safety=[[0.0, 0.0, 0.0]])
     choices = dataclasses.replace(PLAIN, lam=0.0, tail_critic=False)
     batch, _ = batch_of(improver_of((COST,), (SAFE,), choices, expects=5.0), traces, multipliers=(0.0,))
-    assert batch.lagrangian.tolist() == [1, 2, -1]
+    assert batch.objective.tolist() == [1, 2, -1]
 
 
 def test_critics_see_the_observation_the_time_and_what_was_incurred() -> None:
@@ -125,7 +126,7 @@ def test_an_episodes_end_is_as_good_as_the_horizon() -> None:
         one, other = (batch_of(improver_of(advantage=choices, expects=5.0), traces)[0] for traces in (ended, short))
         for a, b in zip(one[:6], other[:6], strict=True):
             assert torch.equal(a, b)
-        assert float(one.lagrangian[-1]) == pytest.approx(2 - 5)
+        assert float(one.objective[-1]) == pytest.approx(2 - 5)
 
 
 # Weights of the objectives --------------------------------------------------------------------------------------------
@@ -142,7 +143,7 @@ def test_the_weights_are_those_of_the_shortest_combination_of_spread_gradients()
     first, second = policy_gradients(improver.policy, batch.inputs, batch.raw, alike)
     expected = min_norm_weight(first, second)
     assert 0.01 < expected < 0.99 and weights == pytest.approx((expected, 1 - expected), rel=1e-3)
-    assert torch.allclose(batch.lagrangian, expected * alike[0] + (1 - expected) * alike[1], atol=1e-3)
+    assert torch.allclose(batch.objective, expected * alike[0] + (1 - expected) * alike[1], atol=1e-3)
 
 
 def test_without_spreading_the_units_decide() -> None:

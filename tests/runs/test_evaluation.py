@@ -5,16 +5,19 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from torch import Generator, Tensor
 
+from samba_rl.data.plain import from_plain, to_plain
 from samba_rl.errors import UserError
 from samba_rl.improve.constraints import Chance, CVaR, Expectation
 from samba_rl.improve.policies import MeanPolicy, UniformPolicy
-from samba_rl.runs.evaluation import evaluate
+from samba_rl.runs.evaluation import Evaluation, evaluate, fresh_seed, real_episodes
 from samba_rl.tasks.world import EquationsWorld, World
 from tests.line import Line
 from tests.traces import simple_policy
@@ -73,6 +76,21 @@ def test_cvar_is_of_the_share_that_was_asked_for(alpha: float) -> None:
 def test_whole_episodes_are_run_until_the_steps_are_done(steps: int, episodes: int) -> None:
     result = evaluate(TASK, onward, steps=steps)
     assert result.episodes == episodes and result.steps == 4 * episodes >= steps
+
+
+@pytest.mark.parametrize("episodes", [1, 3, 7])
+def test_so_many_episodes_are_run(episodes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("samba_rl.runs.evaluation.BATCH", 3)
+    result = evaluate(TASK, RANDOM, episodes=episodes)
+    assert (result.episodes, result.steps) == (episodes, 4 * episodes)
+    with pytest.raises(UserError, match="cannot evaluate 5 steps and 3 episodes; give one of the two"):
+        evaluate(TASK, RANDOM, steps=5, episodes=3)
+
+
+def test_a_rig_runs_one_episode_at_a_time() -> None:
+    rig = dataclasses.replace(TASK, parallel=False)
+    with real_episodes(rig, onward, steps=9, seed=0) as batches:
+        assert [len(traces.cost) for traces in batches] == [1, 1, 1]
 
 
 @pytest.mark.usefixtures("_in_turn")
@@ -136,6 +154,76 @@ def test_the_limit_is_that_of_an_episode(per_step: bool, limit: float) -> None:
     assert evaluate(TASK, onward, steps=1, constraints=(first, second)).limit == pytest.approx(limit)
 
 
+# Standard errors ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("_in_turn")
+def test_standard_errors_by_hand() -> None:
+    constraints = (CVaR(name="edge", limit=0.2, alpha=0.5), Expectation(name="edge", limit=1.0, per_step=True))
+    result = evaluate(TASK, onward, steps=12, alpha=0.5, constraints=constraints)
+    errors = result.errors
+    assert errors is not None
+    assert errors.return_mean == pytest.approx(np.std(RETURNS, ddof=1) / math.sqrt(3))
+    # All episodes have four steps, so the errors of the totals are three times those of the means.
+    assert errors.safety_mean == pytest.approx(1 / math.sqrt(3))
+    assert errors.TC == pytest.approx(3 / math.sqrt(3)) == errors.TV
+    # ν = 2.5, so the contributions are 2.5, 2.5 and 2.5 + 1 / (1 - 0.5) = 4.5.
+    tail = np.std([2.5, 2.5, 4.5], ddof=1) / math.sqrt(3)
+    assert errors.cvar == pytest.approx(tail) == errors.constraints[0]
+    assert errors.constraints[1] == pytest.approx(errors.safety_mean / 4)
+    # At α = 0.9 the largest of three is ν, and all contributions are equal.
+    assert (result.cvar90, errors.cvar90) == pytest.approx((3.5, 0.0))
+    # One error of the rank of the median is √(1/12) = 0.289: half the distance of the quantiles 0.211 and 0.789.
+    assert errors.safety_quartiles[1] == pytest.approx(2 * math.sqrt(1 / 12))
+
+
+@pytest.mark.parametrize("horizon", [4, 10])
+def test_standard_errors_are_the_spread_of_repeated_evaluations(horizon: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Line, "done", lambda self, x, recent: x[:, 0] < -3.5)
+    task = dataclasses.replace(TASK, horizon=horizon)
+    pushed = UniformPolicy((-0.5,), (1.0,))
+    limits = (CVaR(name="edge", limit=1.0, alpha=0.8), Chance(name="edge", limit=0.1))
+    found = [
+        evaluate(task, pushed, episodes=300, seed=seed, alpha=0.75, constraints=limits) for seed in range(150)
+    ]  # fmt: skip
+    figures: dict[str, Callable[[Evaluation], Any]] = {
+        "return_mean": lambda e: e.return_mean,
+        "TV": lambda e: 3000 * e.TV / e.steps,
+        "TC": lambda e: 3000 * e.TC / e.steps,
+        "safety_mean": lambda e: e.safety_mean,
+        "median": lambda e: e.safety_quartiles[1],
+        "cvar": lambda e: e.cvar,
+        "cvar90": lambda e: e.cvar90,
+        "first": lambda e: e.constraints[0].value,
+        "second": lambda e: e.constraints[1].value,
+    }
+    for name, figure in figures.items():
+        spread = np.std([figure(e) for e in found], ddof=1)
+        each = []
+        for e in found:
+            assert e.errors is not None
+            more = {"median": e.errors.safety_quartiles[1], "first": e.errors.constraints[0]}
+            more["second"] = e.errors.constraints[1]
+            error = more[name] if name in more else getattr(e.errors, name)
+            each.append(error * 3000 / e.steps if name in ("TV", "TC") else error)
+        # The spread of 150 evaluations is itself uncertain by 6 %.
+        assert np.mean(each) == pytest.approx(spread, rel=0.25, abs=1e-12), name
+
+
+def test_a_single_episode_has_no_standard_error() -> None:
+    assert evaluate(TASK, RANDOM, episodes=1).errors is None
+    assert evaluate(TASK, RANDOM, episodes=2).errors is not None
+
+
+def test_evaluations_of_earlier_versions_can_be_read() -> None:
+    result = evaluate(TASK, RANDOM, steps=40, constraints=(Expectation(name="edge", limit=1.0),))
+    plain = to_plain(result)
+    assert from_plain(Evaluation, plain, "it") == result
+    for field in ("cvar90", "errors"):
+        del plain[field]
+    assert from_plain(Evaluation, plain, "it") == dataclasses.replace(result, cvar90=None, errors=None)
+
+
 # The rest -------------------------------------------------------------------------------------------------------------
 
 
@@ -162,10 +250,17 @@ def test_it_goes_into_a_line_of_json() -> None:
     assert all(math.isfinite(number) for number in again["safety_quartiles"])
 
 
+def test_fresh_seeds_differ() -> None:
+    seeds = {fresh_seed() for _ in range(20)}
+    assert len(seeds) == 20 and all(0 <= seed < 2**31 for seed in seeds)
+
+
 @pytest.mark.parametrize("steps", [0, -5])
 def test_an_evaluation_of_nothing_is_refused(steps: int) -> None:
     with pytest.raises(UserError, match=f"cannot evaluate {steps} steps; at least 1 is needed"):
         evaluate(TASK, RANDOM, steps=steps)
+    with pytest.raises(UserError, match=f"cannot evaluate {steps} episodes; at least 1 is needed"):
+        evaluate(TASK, RANDOM, episodes=steps)
 
 
 class Watched:

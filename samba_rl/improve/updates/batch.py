@@ -26,9 +26,9 @@ class Batch(NamedTuple):
     targets: Tensor
     """Monte-Carlo targets of the critics [K, N]."""
     multipliers: tuple[float, ...] = ()
-    """λ of each constraint, in `unit`s."""
-    unit: float = 1.0
-    """Cost that λ = 1 stands for, per unit of a constraint."""
+    """λ of each constraint."""
+    units: tuple[float, ...] = ()
+    """Amount of each constraint that weighs as much as one standard deviation of the objective's advantage at λ = 1."""
     excess: tuple[float, ...] = ()
     """By how much each constraint exceeds its target; negative below it."""
     steps: float = 1.0
@@ -36,10 +36,11 @@ class Batch(NamedTuple):
 
     @property
     def lagrangian(self) -> Tensor:
-        """Return the advantage of objective and constraints together, each weighed by its λ [N]."""
-        total = self.objective
-        for multiplier, tail in zip(self.multipliers, self.tails, strict=True):
-            total = total + self.unit * multiplier * tail
+        """Return the advantage of objective and constraints together, each weighed by its λ [N]; it has no unit."""
+        spread = self.objective.std(correction=0)
+        total = torch.where(spread > 0, self.objective / spread, 0.0)
+        for multiplier, unit, tail in zip(self.multipliers, self.units, self.tails, strict=True):
+            total = total + multiplier / unit * tail
         # Without the division a large λ would be a large step as well.
         return total / (1 + sum(self.multipliers))
 

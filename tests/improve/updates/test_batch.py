@@ -17,21 +17,32 @@ BATCH = Batch(
 )
 
 
-def test_without_constraints_the_lagrangian_is_the_objective() -> None:
-    assert torch.equal(BATCH.lagrangian, BATCH.objective)
+def test_without_constraints_the_lagrangian_is_the_objective_in_its_standard_deviation() -> None:
+    assert BATCH.lagrangian.tolist() == pytest.approx([1 / 1.5, -2 / 1.5])
+    assert BATCH._replace(objective=torch.full((2,), 7.0)).lagrangian.tolist() == [0, 0]
 
 
-def test_constraints_are_weighed_by_their_multipliers_in_the_unit_of_the_cost() -> None:
+@pytest.mark.parametrize("scale", [1e-6, 1e6])
+def test_the_scales_of_cost_and_safety_cost_do_not_matter(scale: float) -> None:
+    tails = torch.tensor([[1.0, 0.5]])
+    plain = BATCH._replace(tails=tails, multipliers=(3.0,), units=(0.6,))
+    dear = plain._replace(objective=scale * BATCH.objective)
+    harmful = plain._replace(tails=scale * tails, units=(scale * 0.6,))
+    for other in (dear, harmful):
+        assert torch.allclose(other.lagrangian, plain.lagrangian)
+
+
+def test_constraints_are_weighed_by_their_multipliers_by_their_units() -> None:
     batch = BATCH._replace(
-        tails=torch.tensor([[1.0, 0.0], [0.5, 4.0]]), multipliers=(3.0, 0.5), unit=10.0
+        tails=torch.tensor([[1.0, 0.0], [0.5, 4.0]]), multipliers=(3.0, 0.5), units=(10.0, 5.0)
     )  # fmt: skip
-    # (objective + 10 (3 · first + 0.5 · second)) / (1 + 3 + 0.5)
-    expected = [(1 + 10 * (3 + 0.25)) / 4.5, (-2 + 10 * 2) / 4.5]
+    # (objective / 1.5 + 3 / 10 · first + 0.5 / 5 · second) / (1 + 3 + 0.5)
+    expected = [(1 / 1.5 + 0.3 + 0.05) / 4.5, (-2 / 1.5 + 0.4) / 4.5]
     assert batch.lagrangian.tolist() == pytest.approx(expected)
 
 
 def test_a_large_multiplier_makes_no_large_advantage() -> None:
-    batch = BATCH._replace(tails=torch.tensor([[1.0, 0.5]]), multipliers=(1e9,))
+    batch = BATCH._replace(tails=torch.tensor([[1.0, 0.5]]), multipliers=(1e9,), units=(1.0,))
     assert batch.lagrangian.tolist() == pytest.approx([1.0, 0.5])
 
 

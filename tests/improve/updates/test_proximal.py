@@ -109,7 +109,8 @@ def test_what_was_pushed_the_wrong_way_still_pulls_back() -> None:
 def test_minibatches_share_the_batch_among_them(monkeypatch: pytest.MonkeyPatch) -> None:
     policy, critics = a_policy(), some_critics()
     batch = a_batch(policy, n=50)
-    advantage = (batch.objective - batch.objective.mean()) / (batch.objective.std(correction=0) + 1e-8)
+    advantage = batch.lagrangian
+    advantage = (advantage - advantage.mean()) / (advantage.std(correction=0) + 1e-8)
     steps: list[list[int]] = []
     plain = ProximalUpdate._policy_step
 
@@ -191,8 +192,8 @@ def test_the_policy_follows_the_lagrangian() -> None:
     batch = a_batch(policies[0])
     tail = torch.randn(64, generator=seeded(9))
     plain = batch._replace(objective=tail)
-    heavy = batch._replace(tails=tail[None], multipliers=(1e6,), unit=10.0)
-    ignored = batch._replace(tails=tail[None], multipliers=(0.0,), unit=10.0)
+    heavy = batch._replace(tails=tail[None], multipliers=(1e6,), units=(10.0,))
+    ignored = batch._replace(tails=tail[None], multipliers=(0.0,), units=(10.0,))
     for policy, one in zip(policies, (plain, heavy, ignored), strict=True):
         ProximalUpdate(policy, some_critics(), PLAIN)(one, seeded(0))
     assert torch.allclose(gradient_of(policies[0]), gradient_of(policies[1]), atol=1e-5)

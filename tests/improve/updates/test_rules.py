@@ -34,6 +34,7 @@ def a_batch(policy: GaussianPolicy, excess: float = -1e3, seed: int = 0) -> Batc
         critic_inputs=torch.randn(2, 64, 4, generator=generator),
         targets=torch.randn(2, 64, generator=generator),
         multipliers=(0.5,),
+        units=(1.0,),
         excess=(excess,),
         steps=7.0,
     )
