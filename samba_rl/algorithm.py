@@ -44,7 +44,10 @@ def train(agent: AnyAgent, trials: Trials, generator: Generator) -> Iterator[Eve
 def improve(agent: Agent) -> Iterator[Event]:
     """Improve the policy on imagined trajectories (without a model: on its last trial), one control iteration each."""
     work, λ, constraints = agent.work, agent.multipliers, agent.constraints
-    while work.control < work.controls:
+    while not work.cleared:
+        if work.control >= work.controls:
+            yield from agent.gate()  # never a worse or less safe policy than one already known
+            continue
         τ, notices = agent.imagine()  # from p, under π: trajectories with cost, safety cost and ζ
         π = agent.improver
         L = tuple(constraint.measure(τ) for constraint in constraints)
@@ -55,7 +58,7 @@ def improve(agent: Agent) -> Iterator[Event]:
                 if not agent.rule.own_dual:
                     λ.update(L)
                 A = π.advantages(τ)
-                λ_π = π.min_norm(A, work.least_cost_weight)  # min-norm point of ∇cost and -∇ζ
+                λ_π = π.min_norm(A, agent.least_cost_weight)  # min-norm point of ∇cost and -∇ζ
                 step = π.update(A.combined(λ_π, λ.values, λ.units, λ.excess(L)), agent.generator)
                 if agent.rule.own_dual:
                     λ.adopt(step.nu)
@@ -68,4 +71,3 @@ def improve(agent: Agent) -> Iterator[Event]:
         report = agent.report(τ, L, λ_π, step)
         yield from notices  # only now, when the state is whole
         yield report
-    yield from agent.gate()  # never a worse or less safe policy than one already known

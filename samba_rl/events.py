@@ -151,7 +151,7 @@ class Clock:
 
     def __init__(self) -> None:
         self._begin = time.perf_counter()
-        self._phases = {"real": 0.0, "fit": 0.0, "rollout": 0.0, "update": 0.0, "feasibility": 0.0}
+        self._phases = {"real": 0.0, "fit": 0.0, "rollout": 0.0, "update": 0.0, "feasibility": 0.0, "gate": 0.0}
 
     @contextmanager
     def __call__(self, phase: str) -> Iterator[None]:

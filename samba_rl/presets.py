@@ -36,7 +36,8 @@ _MODEL = {
         real_samples=600,
         episodes=1,
         first=FirstSettings(samples=30, how="uniform"),
-        imagination=ImaginationSettings(iterations=15, last_iterations=60),
+        imagination=ImaginationSettings(iterations=15, last_iterations=90, start_iterations=60),
+        policy=PolicySettings(std_floor_first=0.4),
         # Over a quarter of the episodes start inside the hazard, so the worst tenth depends on luck; what the policy
         # does shows in the worst quarter.
         constraint=ConstraintSettings(alpha=0.75),
@@ -75,8 +76,11 @@ def _model_paper(
         episodes=batch // 30,
         first=FirstSettings(samples=first, how="uniform"),
         constraint=ConstraintSettings(limit=limit, per="step"),
-        multiplier=MultiplierSettings(schedule="dual-ascent", rate=0.05, cap=100.0, margin=0.0, slack=None),
-        imagination=ImaginationSettings(100, 100, trajectories, candidates=1),
+        multiplier=MultiplierSettings(
+            schedule="dual-ascent", rate=0.05, reaction=0.0, cap=100.0, margin=0.0, slack=None
+        ),
+        shield="off",
+        imagination=ImaginationSettings(100, 100, trajectories, draw="marginals", candidates=1, starts=0),
         weights=WeightSettings(spread=False, least_cost_weight=0.0),
         policy=PolicySettings(mean_bound=None, std_floor_first=0.01, std_floor=0.01),
         advantage=AdvantageSettings(gamma=gamma, lam=lam, time=False, tail_critic=False),
@@ -116,7 +120,7 @@ _MODEL_SMOKE = ModelBasedSettings(
     episodes=1,
     feasibility_iterations=2,
     first=FirstSettings(samples=60),
-    imagination=ImaginationSettings(iterations=2, last_iterations=2, trajectories=20, candidates=2),
+    imagination=ImaginationSettings(iterations=2, last_iterations=2, trajectories=20, candidates=2, start_iterations=2),
     update=ProximalSettings(epochs=2, minibatch=300),
     model=GPSettings(fit=FitSettings(iterations=10)),
 )

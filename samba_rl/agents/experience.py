@@ -13,13 +13,14 @@ from torch import Generator, Tensor
 
 from samba_rl.errors import UserError
 from samba_rl.events import Clock, Notice
+from samba_rl.improve.shield import Imagine
 from samba_rl.models.exact import ExactPosterior
 from samba_rl.models.fit_report import FitReport
 from samba_rl.models.gp import GPDynamics, GPSettings
 from samba_rl.models.world import ModelSource
 from samba_rl.models.zeta import Zeta
 from samba_rl.tasks.task import Task
-from samba_rl.types import Policy, Source, State, Traces, Transitions
+from samba_rl.types import Policy, State, Traces, Transitions
 
 if TYPE_CHECKING:
     from samba_rl.agents.settings import ImaginationSettings
@@ -34,6 +35,10 @@ class Experience(ABC):
     """Number of policies to choose from at the end."""
     trajectories: int
     """Number of trajectories to imagine at a time; 0 without a model."""
+    starts: int
+    """Number of fresh policies that are improved beside the old one halfway."""
+    start_iterations: int
+    """Control iterations of each of them."""
     shielded: bool
     """Whether policies are judged on the model before they act."""
 
@@ -50,20 +55,13 @@ class Experience(ABC):
         """Return how many control iterations the data are good for."""
 
     @abstractmethod
-    def traces(self, policy: Policy, generator: Generator) -> Traces:
-        """Return the traces of the policy to improve it on."""
+    def traces(self, policy: Policy, generator: Generator, *, seeking: bool) -> Traces:
+        """Return the traces of the policy to improve it on, with ζ if information counts (`seeking`)."""
 
+    @property
     @abstractmethod
-    def imagination(self) -> Source | None:
-        """Return a source of imagined traces without ζ, to judge policies on; None without a model."""
-
-    @abstractmethod
-    def judges(self, *, last: bool) -> tuple[Source, ...]:
-        """Return the sources of traces that policies are judged on, the first for the cost; empty without a model."""
-
-    @abstractmethod
-    def imagination_from(self, starts: Tensor) -> Source | None:
-        """Return a source of imagined traces that start in the states [k, nx]; None without a model."""
+    def imagine(self) -> Imagine | None:
+        """Return the maker of sources of imagined traces without ζ, to judge policies on; None without a model."""
 
     @abstractmethod
     def spent(self) -> None:
@@ -102,6 +100,7 @@ class Imagination(Experience):
     ) -> None:
         self.model = GPDynamics(task, model, device)
         self.candidates, self.trajectories = settings.candidates, settings.trajectories
+        self.starts, self.start_iterations = settings.starts, settings.start_iterations
         self.shielded = shielded
         self._task, self._zeta, self._settings = task, zeta, settings
         self._device = torch.device(device)
@@ -129,24 +128,15 @@ class Imagination(Experience):
         """Return how many control iterations the settings ask for."""
         return self._settings.last_iterations if last else self._settings.iterations
 
-    def traces(self, policy: Policy, generator: Generator) -> Traces:
-        """Imagine trajectories with ζ, if it is sought."""
-        return self._source(self._zeta)(policy, self.trajectories, generator)
+    def traces(self, policy: Policy, generator: Generator, *, seeking: bool) -> Traces:
+        """Imagine trajectories with ζ, if it is sought; where it counts for nothing it is zero, which costs nothing."""
+        traces = self._source(self._zeta if seeking else None)(policy, self.trajectories, generator)
+        return traces if self._zeta is None or seeking else replace(traces, zeta=torch.zeros_like(traces.cost))
 
-    def imagination(self) -> Source:
-        """Return a source of imagined traces without ζ."""
-        return self._source(None)
-
-    def judges(self, *, last: bool) -> tuple[Source, ...]:
-        """Return the model's marginals and, for the last judgement, whole functions: they show what is not known."""
-        marginals = self._source(None)
-        if not (last and isinstance(self.model.posterior, ExactPosterior)):
-            return (marginals,)
-        return marginals, replace(marginals, draw="functions")
-
-    def imagination_from(self, starts: Tensor) -> Source | None:
-        """Return a source of imagined traces that start in the states [k, nx]; None before the first fit."""
-        return replace(self._source(None), starts=starts.to(self._device)) if len(self.model) else None
+    @property
+    def imagine(self) -> Imagine | None:
+        """Return the maker of sources of imagined traces without ζ; None before the first fit."""
+        return (lambda starts: self._source(None, starts)) if len(self.model) else None
 
     def spent(self) -> None:
         """Forget nothing: imagined traces are drawn afresh."""
@@ -164,11 +154,12 @@ class Imagination(Experience):
                 "of threads. The run continues, but not bit for bit as it would have"
             )
 
-    def _source(self, zeta: Zeta | None) -> ModelSource:
-        starts = None
-        if not self._task.pure_start and self._data is not None:
-            starts = self._data.x[self._data.step == 0].to(self._device)
-        return ModelSource(self.model, zeta, self._settings.draw, starts)
+    def _source(self, zeta: Zeta | None, starts: Tensor | None = None) -> ModelSource:
+        if starts is None and not self._task.pure_start and self._data is not None:
+            starts = self._data.x[self._data.step == 0]
+        whole = isinstance(self.model.posterior, ExactPosterior)
+        draw = self._settings.draw if whole else "marginals"
+        return ModelSource(self.model, zeta, draw, None if starts is None else starts.to(self._device))
 
 
 @final
@@ -178,6 +169,8 @@ class OwnTrials(Experience):
     model: None = None
     candidates: int = 1
     trajectories: int = 0
+    starts: int = 0
+    start_iterations: int = 0
     shielded: bool = False
 
     def __init__(self, device: str) -> None:
@@ -198,19 +191,13 @@ class OwnTrials(Experience):
         """Return 1 if there is a trial to learn from."""
         return 0 if self._told is None else 1
 
-    def traces(self, policy: Policy, generator: Generator) -> Traces:
+    def traces(self, policy: Policy, generator: Generator, *, seeking: bool) -> Traces:
         """Return the last trial."""
         assert self._told is not None
         return self._told
 
-    def imagination(self) -> None:
-        """Return None: there is no model."""
-
-    def judges(self, *, last: bool) -> tuple[Source, ...]:
-        """Return nothing: there is no model."""
-        return ()
-
-    def imagination_from(self, starts: Tensor) -> None:
+    @property
+    def imagine(self) -> None:
         """Return None: there is no model."""
 
     def spent(self) -> None:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import final
 
 import torch
-from torch import Tensor
 
 from samba_rl import algorithm
 from samba_rl.agents.agent import AnyAgent, Foresight
@@ -19,10 +18,10 @@ from samba_rl.data.plain import from_plain, to_plain
 from samba_rl.events import Event, ImprovementReport, Notice
 from samba_rl.improve.constraints import Constraint
 from samba_rl.improve.feasibility import Feasibility, Safest
-from samba_rl.improve.gates import is_stranded
+from samba_rl.improve.gates import Gate, Improvement, is_stranded
 from samba_rl.improve.multipliers import Multipliers
 from samba_rl.improve.policies import GaussianPolicy, PolicySettings
-from samba_rl.improve.shield import Candidate, Shield, Verdict, copied
+from samba_rl.improve.shield import Candidate, Verdict
 from samba_rl.improve.snapshot import Snapshot
 from samba_rl.improve.step import Improver
 from samba_rl.improve.updates.batch import UpdateReport
@@ -30,29 +29,6 @@ from samba_rl.learners import Learner, Planning
 from samba_rl.models.gp import GPDynamics
 from samba_rl.tasks.task import Task
 from samba_rl.types import Policy, State, Traces
-
-CANDIDATE_STRIDE = 2
-"""Control iterations between two policies that are kept to choose from."""
-
-
-@dataclass
-class Improvement:
-    """Progress of an improvement of the policy."""
-
-    last: bool = False
-    """Whether it follows the last trial."""
-    controls: int = 0
-    """Control iterations planned."""
-    least_cost_weight: float = 1.0
-    """Lower bound of λ_π."""
-    control: int = 0
-    """Control iterations done."""
-    candidates: list[dict[str, Tensor]] = field(default_factory=list)
-    """Policies to choose from at the end."""
-    failures: int = 0
-    """Updates that were undone."""
-    gated: bool = False
-    """Whether the policy for the trial, or the one to hand over, has been chosen."""
 
 
 @final
@@ -72,11 +48,9 @@ class Agent(AnyAgent):
         self._feasibility = Feasibility(
             self.constraints, self.multipliers, self._safest, settings.feasibility, self._experience.trajectories
         )
-        self._shield = Shield(self.constraints, self.multipliers)
-        self._actor: Candidate | None = None
-        """The policy that makes the next trial, once it has been chosen."""
-        self.verdict: Verdict | None = None
-        """The shield's judgement of that policy, or of the one that was handed over."""
+        self._gate = Gate(
+            self.constraints, self.multipliers, self._feasibility, shielded=self._experience.shielded
+        )  # fmt: skip
         self._latest: ImprovementReport | None = None
         self._work: Improvement | None = None
         self._asked = False
@@ -96,15 +70,20 @@ class Agent(AnyAgent):
     def acting(self, *, last: bool = False) -> Policy:  # noqa: ARG002 - the policy keeps its noise to the end
         """Return the policy for the next trial, which the shield may have replaced."""
         policy = self.policy
-        if self._actor is not None:
-            policy.load_state_dict(self._actor.state)
+        if self._gate.actor is not None:
+            policy.load_state_dict(self._gate.actor.state)
         return policy
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """Return the judgement of the policy of the next trial, or of the one that was handed over; None without."""
+        return self._gate.verdict
 
     def improve(self, *, last: bool = False) -> Iterator[Event]:
         """Improve the policy with the inner loop of Algorithm 1; an interrupted improvement is continued."""
         self._check_told()
         if self._work is None or self._work.last != last:
-            yield from self._begin(last=last)
+            self._begin(last=last)
         yield from algorithm.improve(self)
         self._work, self._asked = None, True
         self._experience.spent()
@@ -114,11 +93,9 @@ class Agent(AnyAgent):
     def _take_in(self, traces: Traces | None) -> Iterator[Notice]:
         if traces is not None:
             self._work = None
-            source = self._experience.imagination_from(traces.x[:, 0])
-            if self._actor is not None and source is not None:
-                # Before the model learns from the trial.
-                self._shield.note(self._actor, self.improver.policy, source, self._seed(), traces)
-            self._actor = None
+            imagine = self._experience.imagine
+            if imagine is not None and self._improver is not None:
+                self._gate.note(self.improver.policy, imagine, self._seed(), traces)  # before the model learns from it
         yield from self._experience.learn(traces, self.data.transitions, self.clock, own=self._asked)
         if self._improver is None:
             self._start_afresh()
@@ -126,7 +103,7 @@ class Agent(AnyAgent):
     def _foresight(self, traces: Traces) -> Foresight:
         latest, verdict = self._latest, self.verdict
         predicted = (math.nan, math.nan) if latest is None else (latest.model_return, latest.model_safety)
-        if self._actor is not None and verdict is not None:
+        if self._gate.actor is not None and verdict is not None:
             predicted = -verdict.cost, sum(verdict.amounts)
         return Foresight(*predicted, self._experience.surprise(traces))
 
@@ -169,27 +146,49 @@ class Agent(AnyAgent):
         assert self._work is not None
         return self._work
 
-    def _begin(self, *, last: bool) -> Iterator[Notice]:
+    @property
+    def progress(self) -> float:
+        """Return the share of the planned control iterations that is done."""
+        each, after_last = self._numbers.updates
+        per_trial = self.settings.episodes * self.task.horizon
+        to_come = 0 if self.work.last else -(-(self.settings.real_samples - self.real_samples) // per_trial)
+        left = max(0, self.work.planned - self.work.control) + max(0, to_come - 1) * each + (to_come > 0) * after_last
+        trials = -(-(self.settings.real_samples - self.settings.first.samples) // per_trial)
+        return max(0.0, 1 - left / (trials * each + after_last))
+
+    def _begin(self, *, last: bool) -> None:
         """Plan an improvement after a trial, or after the last one."""
-        progress = 1.0 if last else self._progress()
-        self.improver.update.std_floor = self._numbers.policy.floor_at(progress)
-        notices = self._check_feasibility(last=False)
-        least = self._numbers.weighting.least_at(progress)
-        self._work = Improvement(last, self._experience.controls(last=last), least)
-        yield from notices
+        planned = self._experience.controls(last=last)
+        self._work = Improvement(last, planned, planned, starts=self._starts(last=last))
+
+    def _starts(self, *, last: bool) -> int:
+        """Return how many fresh policies to improve beside the old one: once, when half of the samples are spent."""
+        half = self.settings.real_samples / 2
+        before = self.real_samples - self.settings.episodes * self.task.horizon
+        return self._experience.starts if before < half <= self.real_samples and not last else 0
 
     def imagine(self) -> tuple[Traces, list[Notice]]:
         """Return traces of the policy; replace a policy that is stranded where the cost is flat, and say so."""
-        with self.clock("rollout"):
-            traces = self._experience.traces(self.improver.policy, self.generator)
+        self.improver.update.std_floor = self._numbers.policy.floor_at(self.progress)
+        traces = self._traces()
         checked = self._experience.model is not None and self.iteration > 0 and self.work.control == 0
         if not (checked and is_stranded(traces, float(self.data.transitions.cost.abs().mean()))):
             return traces, []
         self._start_afresh()
-        self.work.least_cost_weight = 1.0
+        self.work.cost_alone = True
+        return self._traces(), [
+            Notice("the policy is stranded where the cost is flat: it starts afresh, for the cost alone")
+        ]
+
+    def _traces(self) -> Traces:
         with self.clock("rollout"):
-            traces = self._experience.traces(self.improver.policy, self.generator)
-        return traces, [Notice("the policy is stranded where the cost is flat: it starts afresh, for the cost alone")]
+            seeking = self.least_cost_weight < 1
+            return self._experience.traces(self.improver.policy, self.generator, seeking=seeking)
+
+    @property
+    def least_cost_weight(self) -> float:
+        """Return the lower bound of λ_π."""
+        return 1.0 if self.work.cost_alone else self._numbers.weighting.least_at(self.progress)
 
     def snapshot(self) -> Snapshot:
         """Copy everything that a control iteration changes."""
@@ -207,79 +206,63 @@ class Agent(AnyAgent):
 
     def keep_candidate(self) -> None:
         """Keep the policy to choose from, if it is one of the latest in the last improvement."""
-        work, count = self.work, self._experience.candidates
-        if work.last and work.controls - work.control in range(0, count * CANDIDATE_STRIDE, CANDIDATE_STRIDE):
-            work.candidates.append(copied(self.improver.policy))
+        if self.work.keeps(self._experience.candidates):
+            self.work.candidates.append(Candidate.of("", self.improver.policy).state)
 
     def gate(self) -> Iterator[Notice]:
-        """Choose the policy of the next trial, or the one to hand over."""
-        if self.work.gated:
+        """Choose the policy of the next trial, or the one to hand over; or plan further control iterations."""
+        work, imagine = self.work, self._experience.imagine
+        notices: list[Notice] = []
+        if imagine is None:
+            work.cleared = True
             return
-        notices = self._hand_over() if self.work.last else self._clear_for_trial()
-        self.work.gated = True
+        policy, seed = self.improver.policy, self._seed()
+        if work.starts or work.rivals:
+            work.rivals.append(self.snapshot().state_dict())
+        if work.starts:
+            self._start_beside()
+            return
+        if work.rivals:
+            notices += self._choose_rival(seed)
+        if not work.rounds:
+            notices += self._check_feasibility(last=work.last)
+        with self.clock("gate"):
+            if work.last:
+                notices += self._gate.hand_over(policy, work, imagine, seed)
+            else:
+                notices += self._gate.before_trial(policy, work, imagine, seed, self.iteration + 1)
         yield from notices
 
-    def _clear_for_trial(self) -> list[Notice]:
-        """Replace the policy for one trial if it looks too unsafe on the model and a safer one is known."""
-        sources = self._experience.judges(last=False)
-        if not (self.constraints and self._experience.shielded and sources):
+    def _start_beside(self) -> None:
+        """Start a fresh policy beside the old one, for the cost alone."""
+        self.work.starts -= 1
+        self.work.cost_alone = True
+        self.work.controls = self.work.control + self._experience.start_iterations
+        self._start_afresh()
+        self.multipliers.start_afresh()
+
+    def _choose_rival(self, seed: int) -> list[Notice]:
+        """Continue with the best of the old policy and those that started beside it."""
+        states, self.work.rivals = self.work.rivals, []
+        rivals = [Candidate(str(number), state["improver"]["policy"]) for number, state in enumerate(states)]
+        assert self._experience.imagine is not None
+        with self.clock("gate"):
+            best, _ = self._gate.shield.best(self.improver.policy, rivals, self._experience.imagine, seed)
+        Snapshot.from_state(states[int(best.name)]).restore_learned(self.improver, self.multipliers)
+        if best is rivals[0]:
             return []
-        seed, policy = self._seed(), self.improver.policy
-        own = Candidate(f"the policy of trial {self.iteration + 1}", copied(policy))
-        with self.clock("rollout"):
-            self._actor, self.verdict = self._shield.best(policy, [own], sources, seed, last=False)
-            refused = self.verdict
-            if refused.passes:
-                return []
-            known = [own, *self._shield.tried, *self._safest_known()]
-            self._actor, self.verdict = self._shield.best(policy, known, sources, seed, last=False)
-        if self._actor is own:
-            return [Notice(f"trial {self.iteration + 1}: no known policy looks safe enough; {self._missed(refused)}")]
-        return [Notice(f"trial {self.iteration + 1}: {self._actor.name} takes its place; {self._missed(refused)}")]
-
-    def _hand_over(self) -> list[Notice]:
-        """Hand over the cheapest of the last policies that keeps to its limits on the model.
-
-        If none does, earlier policies and the safest one are considered too; if those do not either, a notice says so.
-        """
-        notices = self._check_feasibility(last=True)
-        sources = self._experience.judges(last=self._experience.shielded)
-        if not sources or not self.work.candidates:
-            return notices
-        seed, policy = self._seed(), self.improver.policy
-        pool = [Candidate("one of the last policies", state) for state in self.work.candidates]
-        with self.clock("rollout"):
-            chosen, self.verdict = self._shield.best(policy, pool, sources, seed, last=True)
-            if not self.verdict.passes:
-                pool += [*self._shield.tried, *self._safest_known()]
-                chosen, self.verdict = self._shield.best(policy, pool, sources, seed, last=True)
-        policy.load_state_dict(chosen.state)
-        if not self.verdict.passes:
-            notices.append(Notice(f"the limit is not kept: {self._missed(self.verdict)}"))
-        return notices
-
-    def _safest_known(self) -> list[Candidate]:
-        return [Candidate("the safest known policy", copied(policy)) for policy in self._feasibility.safest_known()]
-
-    def _missed(self, verdict: Verdict) -> str:
-        """Describe the constraints whose bounds are too high."""
-        rows = zip(self.constraints, verdict.bounds, verdict.ceilings, strict=True)
-        return "; ".join(
-            f"{one.in_words()} is bounded by {bound:.3g} on the model, at most {most:.3g} is accepted"
-            for one, bound, most in rows
-            if bound > most
-        )
+        return [Notice(f"the policy was stuck: one of {len(states) - 1} that started afresh on the model replaces it")]
 
     def _seed(self) -> int:
         return int(torch.randint(2**62, (1,), generator=self.generator, device=self.device))
 
     def _check_feasibility(self, *, last: bool) -> list[Notice]:
-        imagination = self._experience.imagination()
-        if self._latest is None or imagination is None or not self._numbers.feasibility:
+        imagine = self._experience.imagine
+        if self._latest is None or imagine is None or not self._numbers.feasibility:
             return []
         with self.clock("feasibility"):
             policy, reached = self.improver.policy, self._latest.values
-            return list(self._feasibility.check(imagination, policy, reached, self.generator, last=last))
+            return list(self._feasibility.check(imagine(None), policy, reached, self.generator, last=last))
 
     def _safest(self, constraint: Constraint) -> Safest:
         """Make the policy that searches for the least value of a constraint."""
@@ -326,11 +309,11 @@ class Agent(AnyAgent):
             "snapshot": None if self._improver is None else self.snapshot().state_dict(),
             "experience": self._experience.state_dict(),
             "feasibility": self._feasibility.state_dict(),
-            "improvement": None if work is None else {**vars(work), "candidates": [*work.candidates]},
+            "improvement": None
+            if work is None
+            else {**vars(work), "candidates": [*work.candidates], "rivals": [*work.rivals]},
             "asked": self._asked,
-            "shield": self._shield.state_dict(),
-            "actor": None if self._actor is None else {**vars(self._actor), "amounts": list(self._actor.amounts)},
-            "verdict": to_plain(self.verdict),
+            "gate": self._gate.state_dict(),
         }
 
     def load_state_dict(self, state: State, data: DataSet) -> Iterator[Notice]:
@@ -343,10 +326,7 @@ class Agent(AnyAgent):
             Snapshot.from_state(state["snapshot"]).restore(self.improver, self.multipliers, self.generator)
         self._work = None if state["improvement"] is None else Improvement(**state["improvement"])
         self._asked = bool(state["asked"])
-        self._shield.load_state_dict(state["shield"])
-        actor = state["actor"]
-        self._actor = None if actor is None else Candidate(**{**actor, "amounts": tuple(actor["amounts"])})
-        self.verdict = from_plain(Verdict | None, state["verdict"], "the latest verdict")
+        self._gate.load_state_dict(state["gate"])
         self._latest = from_plain(ImprovementReport | None, state["latest"], "the latest report")
         # Last, because what was made above has drawn random numbers.
         self._load_counts(state)

@@ -143,16 +143,21 @@ class ImaginationSettings:
 
     iterations: int = 40
     """Control iterations after each real trial."""
-    last_iterations: int = 60
+    last_iterations: int = 100
     """Control iterations after the last real trial."""
     trajectories: int = 300
     """Trajectories imagined in each control iteration."""
-    draw: Literal["marginals", "functions"] = "marginals"
-    """How imagined steps are drawn. marginals: independently at each step. functions: from one function per trajectory,
-    drawn from the posterior."""
+    draw: Literal["marginals", "functions"] = "functions"
+    """How imagined steps are drawn. functions: from one function per trajectory, drawn from the posterior, which shows
+    what the model does not know (an exact model only). marginals: independently at each step."""
     candidates: int = 5
     """Number of latest policies to choose from at the end: the cheapest within the limits on the model is handed over,
     or else the safest. 1 takes the last one."""
+    starts: int = 2
+    """Number of fresh policies that are improved beside the old one when half of the real samples are spent; the best
+    on the model goes on. A policy can be stuck where no small step is an improvement."""
+    start_iterations: int = 70
+    """Control iterations of each of these."""
 
 
 @final
@@ -164,9 +169,10 @@ class ModelBasedSettings(PolicyGradientSettings):
     feasibility_iterations: int = 40
     """Control iterations of the search for the least value of a constraint that the model can reach: in full when the
     limit is first missed and at the end, a quarter after each trial while the limit looks infeasible. 0: no search."""
-    shield: Literal["on", "off"] = "off"
-    """Judge every policy with a limit on fresh imagined trajectories before it makes a real trial or is handed over; a
-    safer known policy takes the place of one that looks too unsafe, and a notice says so."""
+    shield: Literal["on", "off"] = "on"
+    """Judge every policy on fresh imagined trajectories before it makes a real trial or is handed over. One that looks
+    too unsafe is improved further with more caution; if that does not help, a known policy takes its place, and a
+    notice says so. off: choose among the last policies only."""
     imagination: ImaginationSettings = field(default_factory=ImaginationSettings)
     weights: WeightSettings = field(default_factory=WeightSettings)
     model: GPSettings = field(default_factory=GPSettings)
@@ -178,6 +184,8 @@ class ModelBasedSettings(PolicyGradientSettings):
         at_least("imagination.last_iterations", self.imagination.last_iterations, 1)
         at_least("imagination.trajectories", self.imagination.trajectories, 2)
         at_least("imagination.candidates", self.imagination.candidates, 1)
+        at_least("imagination.starts", self.imagination.starts, 0)
+        at_least("imagination.start_iterations", self.imagination.start_iterations, 1)
 
     def make_experience(self, task: Task, learner: Learner, device: str) -> Experience:
         """Make the source of imagined traces."""

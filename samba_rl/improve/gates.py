@@ -1,13 +1,171 @@
-"""A gate on imagined trajectories: whether a policy can be improved from where it is."""
+"""Gates: whether a policy can be improved from where it is, may make a real trial, or may be handed over."""
 
 from __future__ import annotations
 
-from samba_rl.types import Traces
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, final
+
+from samba_rl.events import Notice
+from samba_rl.improve.constraints import Constraint
+from samba_rl.improve.multipliers import Multipliers
+from samba_rl.improve.policies import GaussianPolicy
+from samba_rl.improve.shield import Candidate, Imagine, Shield, Verdict
+from samba_rl.types import State, Traces
+
+if TYPE_CHECKING:
+    from samba_rl.improve.feasibility import Feasibility
 
 STRANDED = 1e-4
 """A policy is stranded if the returns of its trajectories deviate by less than this share of a random policy's cost."""
+ROUNDS = 3
+"""Largest number of times that a policy which looks too unsafe is improved further with more caution."""
+ROUND_SHARE = 0.25
+"""Control iterations of such a round, as a share of those planned."""
+STRIDE = 2
+"""Control iterations between two policies that are kept to choose from at the end."""
 
 
 def is_stranded(traces: Traces, step_cost: float) -> bool:
     """Return whether all trajectories cost the same, so that no gradient leads on; `step_cost` is a typical cost."""
     return float(traces.returns.std(correction=0)) < STRANDED * step_cost * traces.cost.shape[1]
+
+
+@dataclass
+class Improvement:
+    """Progress of an improvement of the policy."""
+
+    last: bool = False
+    """Whether it follows the last trial."""
+    planned: int = 0
+    """Control iterations planned at first."""
+    controls: int = 0
+    """Control iterations planned by now."""
+    control: int = 0
+    """Control iterations done."""
+    cost_alone: bool = False
+    """Whether the policy has started afresh, for the cost alone."""
+    starts: int = 0
+    """Fresh policies that are still to be improved beside the old one."""
+    rivals: list[State] = field(default_factory=list)
+    """Policies, critics and multipliers to choose from once all starts are done."""
+    candidates: list[State] = field(default_factory=list)
+    """Latest policies, to choose from at the end."""
+    rounds: int = 0
+    """Times that the policy looked too unsafe and was improved further."""
+    failures: int = 0
+    """Updates that were undone."""
+    cleared: bool = False
+    """Whether the policy for the trial, or the one to hand over, has been chosen."""
+
+    def keeps(self, count: int) -> bool:
+        """Return whether the present policy is one of the `count` latest to choose from at the end."""
+        return self.last and self.controls - self.control in range(0, count * STRIDE, STRIDE)
+
+    def extend(self) -> bool:
+        """Plan a further round of control iterations if one is left, and return whether it was."""
+        if self.rounds >= ROUNDS:
+            return False
+        self.rounds += 1
+        self.controls += max(1, round(ROUND_SHARE * self.planned))
+        return True
+
+
+@final
+class Gate:
+    """Lets a policy act only if an upper bound on each constrained value is within its target.
+
+    A policy that looks too unsafe is first improved further, with a lower aim; if that does not help, the best known
+    policy that passes takes its place, or else the safest, with a notice.
+    """
+
+    def __init__(
+        self,
+        constraints: tuple[Constraint, ...],
+        multipliers: Multipliers,
+        feasibility: Feasibility,
+        *,
+        shielded: bool,
+    ) -> None:
+        self.shield = Shield(constraints, multipliers)
+        self.verdict: Verdict | None = None
+        """Judgement of the policy that makes the next trial, or of the one that was handed over."""
+        self.actor: Candidate | None = None
+        """The policy that makes the next trial, once it has been chosen."""
+        self._constraints, self._multipliers, self._feasibility = constraints, multipliers, feasibility
+        self._shielded = shielded
+
+    def before_trial(
+        self, policy: GaussianPolicy, work: Improvement, imagine: Imagine, seed: int, number: int
+    ) -> list[Notice]:
+        """Clear the policy for trial `number`, plan further control iterations, or choose another for this trial."""
+        if not self._shielded:
+            work.cleared = True
+            return []
+        own = Candidate.of(f"the policy of trial {number}", policy)
+        self.actor, self.verdict = self.shield.best(policy, [own], imagine, seed)
+        refused = self.verdict
+        if self._too_unsafe(refused) and work.extend():
+            return []
+        work.cleared = True
+        if refused.passes:
+            return []
+        self.actor, self.verdict = self.shield.best(policy, [own, *self._known()], imagine, seed)
+        if self.actor is own:
+            return [Notice(f"trial {number}: no known policy looks safe enough; {self._missed(refused)}")]
+        return [Notice(f"trial {number}: {self.actor.name} takes its place; {self._missed(refused)}")]
+
+    def hand_over(self, policy: GaussianPolicy, work: Improvement, imagine: Imagine, seed: int) -> list[Notice]:
+        """Choose the cheapest known policy that keeps its limits, or plan further control iterations."""
+        last = [Candidate("one of the last policies", state) for state in work.candidates]
+        chosen, verdict = self.shield.best(policy, last, imagine, seed)
+        if self._shielded:
+            if self._too_unsafe(verdict) and work.extend():
+                return []
+            chosen, verdict = self.shield.best(policy, [chosen, *self._known()], imagine, seed)
+        work.cleared = True
+        self.verdict = verdict
+        policy.load_state_dict(chosen.state)
+        notices = [] if chosen.name == last[0].name else [Notice(f"{chosen.name} is handed over; it looks better")]
+        if not verdict.passes:
+            notices.append(Notice(f"the limit is not kept: {self._missed(verdict)}"))
+        return notices
+
+    def note(self, policy: GaussianPolicy, imagine: Imagine, seed: int, trial: Traces) -> None:
+        """Remember the trial of the chosen policy, before the model learns from it."""
+        if self.actor is not None:
+            self.shield.note(self.actor, policy, imagine, seed, trial)
+        self.actor = None
+
+    def _too_unsafe(self, verdict: Verdict) -> bool:
+        """Return whether a policy looks too unsafe, and adapt the aim of each constraint to the verdict."""
+        for multiplier, bound, ceiling in zip(self._multipliers.each, verdict.bounds, verdict.ceilings, strict=True):
+            multiplier.adapt_caution(bound, ceiling)
+        return not verdict.passes
+
+    def _known(self) -> list[Candidate]:
+        """Return the policies of earlier trials and the safest ones."""
+        safest = self._feasibility.safest_known()
+        return [*self.shield.tried, *(Candidate.of("the safest known policy", one) for one in safest)]
+
+    def _missed(self, verdict: Verdict) -> str:
+        """Describe the constraints whose bounds are too high."""
+        rows = zip(self._constraints, verdict.bounds, verdict.ceilings, strict=True)
+        return "; ".join(
+            f"{one.in_words()} is bounded by {bound:.3g} on the model, its target is {most:.3g}"
+            for one, bound, most in rows
+            if bound > most
+        )
+
+    def state_dict(self) -> State:
+        """Return the memory of past trials, and the latest decision."""
+        return {
+            "shield": self.shield.state_dict(),
+            "actor": None if self.actor is None else self.actor.state_dict(),
+            "verdict": None if self.verdict is None else self.verdict.state_dict(),
+        }
+
+    def load_state_dict(self, state: State) -> None:
+        """Restore what `state_dict` returned."""
+        self.shield.load_state_dict(state["shield"])
+        self.actor = None if state["actor"] is None else Candidate.restored(state["actor"])
+        self.verdict = None if state["verdict"] is None else Verdict.of(state["verdict"])

@@ -10,13 +10,15 @@ from samba_rl.errors import UserError
 from samba_rl.improve.constraints import Constraint
 from samba_rl.types import State
 
-FASTEST = 1.5
-"""Largest factor by which the adaptive schedule raises λ at a time."""
+LEAST_CAUTION = 0.25
+"""Smallest share of the target that caution lets a policy aim at."""
+EASING = 1.25
+"""Largest factor by which caution eases at a time."""
 
 
 @dataclass(frozen=True)
 class MultiplierSettings:
-    """λ, the weight of a constraint against the cost, in units of the mean cost of a step in the first trials."""
+    """λ, the weight of a constraint, in its targets, against the cost, in standard deviations of its advantage."""
 
     schedule: Literal["adaptive", "dual-ascent"] = "adaptive"
     """How λ follows the measured value. adaptive multiplies or divides it by `factor`, as PPO's adaptive penalty does;
@@ -25,9 +27,13 @@ class MultiplierSettings:
     """Initial λ."""
     factor: float = 1.05
     """Factor of one change in the adaptive schedule; above 1."""
-    steepness: float = 10.0
-    """How much faster the adaptive schedule raises λ per unit of relative excess over the target, and half as much for
+    steepness: float = 3.0
+    """How much faster the adaptive schedule raises λ per unit of relative excess over its aim, and half as much for
     lowering it: λ changes by `factor` to the power 1 + steepness · excess. 0: always by `factor`."""
+    reaction: float = 5.0
+    """Immediate response to the relative excess, at most 1 either way: an update uses λ · exp(reaction · excess). It
+    damps the swings of a λ that only accumulates, and holds a policy back at once that finds a way through the hazard.
+    0: an update uses λ itself."""
     tolerance: float = 1.1
     """Tolerance of the adaptive schedule, at least 1: λ rests while the value lies between target / tolerance and the
     target."""
@@ -38,18 +44,20 @@ class MultiplierSettings:
     cap: float = 50.0
     """Upper bound of λ. With a limit that cannot be met λ would grow forever and the cost would be ignored."""
     margin: float = 0.15
-    """Safety margin in [0, 1): on the model the value is held this share below the limit, since the model errs."""
-    slack: float | None = 0.25
-    """For a limit that cannot be met: aim at the least value that the model can reach plus this share of it, and say
-    so. None: pursue the limit until λ reaches its cap."""
+    """Safety margin in [0, 1): on the model the value is held this share below the target, since the model errs. It is
+    widened while policies look too unsafe to act."""
+    slack: float | None = 0.4
+    """For a limit that cannot be met: the target is the least value that the model can reach plus this share of it, and
+    a notice says so. None: pursue the limit until λ reaches its cap."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.floor <= self.initial <= self.cap:
             raise UserError(
                 f"a multiplier's floor = {self.floor}, initial = {self.initial} and cap = {self.cap} must be ordered"
             )
-        if not 0 <= self.steepness < math.inf:
-            raise UserError(f"a multiplier's steepness is {self.steepness}; give a number of at least 0")
+        for name in ("steepness", "reaction"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise UserError(f"a multiplier's {name} is {getattr(self, name)}; give a number of at least 0")
         if self.factor <= 1 or self.tolerance < 1 or not 0 <= self.margin < 1:
             raise UserError(
                 f"a multiplier's factor = {self.factor} must exceed 1, its tolerance = {self.tolerance} be at least 1, "
@@ -64,7 +72,12 @@ class Multiplier:
     def __init__(self, settings: MultiplierSettings, limit: float) -> None:
         self.settings = settings
         self.limit = limit
+        self.slow = settings.initial
+        """The part of λ that accumulates."""
         self.value = settings.initial
+        """λ, with its immediate response to the last measured value."""
+        self.caution = 1.0
+        """Share of the usual aim, lowered while policies look too unsafe to act."""
         self.least: float | None = None
         """Least value of the constraint that the model seems able to reach; None until it has been estimated."""
         self.least_error = 0.0
@@ -77,42 +90,51 @@ class Multiplier:
 
     @property
     def target(self) -> float:
-        """Return the value to aim at: a little below the limit, or a little above the least reachable value."""
-        aim = (1 - self.settings.margin) * self.limit
-        if self.least is None or self.settings.slack is None:
-            return aim
-        return max(aim, (1 + self.settings.slack) * self.least) if self.infeasible else max(aim, self.least)
+        """Return the value to keep to: the limit or, where it is infeasible, a little above the least value."""
+        if self.least is None or self.settings.slack is None or not self.infeasible:
+            return self.limit
+        return (1 + self.settings.slack) * self.least
+
+    @property
+    def aim(self) -> float:
+        """Return the value that is pursued on the model: below the target by the margin, and by caution."""
+        aim = (1 - self.settings.margin) * self.caution * self.target
+        return aim if self.least is None else max(aim, min(self.least, self.target))
 
     def update(self, measured: float) -> None:
         """Adapt λ to the measured value of the constraint; ignore a value that is not finite."""
         if not math.isfinite(measured):
             return
-        settings, target = self.settings, self.target
+        settings, aim = self.settings, self.aim
+        # Clipped both ways, so that no memory of a long excess has to be worked off.
+        excess = min(1.0, max(-1.0, (measured - aim) / max(aim, 1e-6)))
         if settings.schedule == "adaptive":
-            # Faster the larger the excess: a policy that has just found a way through the hazard is held back at once.
-            ratio = min(2.0, measured / target) if target > 0 else 2.0
-            if measured > target:
-                self.value *= min(settings.factor ** (1 + settings.steepness * (ratio - 1)), FASTEST)
-            elif measured < target / settings.tolerance:
-                self.value /= settings.factor ** (1 + settings.steepness / 2 * (1 / settings.tolerance - ratio))
+            if measured > aim:
+                self.slow *= settings.factor ** (1 + settings.steepness * excess)
+            elif measured < aim / settings.tolerance:
+                self.slow /= settings.factor ** (1 + settings.steepness / 2 * (1 / settings.tolerance - 1 - excess))
         else:
-            # Clipped both ways, so that no memory of a long excess has to be worked off.
-            self.value += settings.rate * min(1.0, max(-1.0, (measured - target) / max(target, 1e-6)))
-        self.value = min(max(self.value, settings.floor), settings.cap)
+            self.slow += settings.rate * excess
+        self.slow = min(max(self.slow, settings.floor), settings.cap)
+        self.value = min(self.slow * math.exp(settings.reaction * excess), settings.cap)
+
+    def adapt_caution(self, bound: float, ceiling: float) -> None:
+        """Lower the aim in the ratio by which an upper bound on the policy's value exceeds its ceiling, or ease it."""
+        ratio = ceiling / bound if bound > 0 else EASING
+        self.caution = min(1.0, max(LEAST_CAUTION, self.caution * min(EASING, ratio)))
 
     def adopt(self, value: float) -> None:
         """Take a λ that an update found by itself, up to the cap."""
-        self.value = min(value, self.settings.cap)
+        self.slow = self.value = min(value, self.settings.cap)
 
     def state_dict(self) -> State:
-        """Return λ and the estimate of the least reachable value."""
-        return {"value": self.value, "least": self.least, "least_error": self.least_error}
+        """Return λ, caution and the estimate of the least reachable value."""
+        return {name: value for name, value in vars(self).items() if name not in ("settings", "limit")}
 
     def load_state_dict(self, state: State) -> None:
         """Restore what `state_dict` returned."""
-        self.value = float(state["value"])
-        self.least = None if state["least"] is None else float(state["least"])
-        self.least_error = float(state["least_error"])
+        for name, value in state.items():
+            setattr(self, name, None if value is None else float(value))
 
 
 @final
@@ -129,7 +151,7 @@ class Multipliers:
 
     @property
     def targets(self) -> tuple[float, ...]:
-        """Return the value that each constraint is held under."""
+        """Return the value that each constraint is to keep to."""
         return tuple(multiplier.target for multiplier in self.each)
 
     @property
@@ -139,6 +161,11 @@ class Multipliers:
         That is its target, so that λ means the same whatever the scales of cost and safety cost; 1 for a target of 0.
         """
         return tuple(target if target > 0 else 1.0 for target in self.targets)
+
+    def start_afresh(self) -> None:
+        """Forget what λ has accumulated, for a policy that starts afresh."""
+        for multiplier in self.each:
+            multiplier.slow = multiplier.value = multiplier.settings.initial
 
     def update(self, values: tuple[float, ...]) -> None:
         """Adapt each λ to the measured value of its constraint."""
@@ -151,5 +178,5 @@ class Multipliers:
             self.each[0].adopt(nu)
 
     def excess(self, values: tuple[float, ...]) -> tuple[float, ...]:
-        """Return by how much each measured value exceeds its target."""
-        return tuple(value - target for value, target in zip(values, self.targets, strict=True))
+        """Return by how much each measured value exceeds its aim."""
+        return tuple(value - multiplier.aim for value, multiplier in zip(values, self.each, strict=True))

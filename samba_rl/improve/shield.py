@@ -1,9 +1,9 @@
-"""The shield: no policy makes a trial, and none is handed over, that looks too unsafe while a safer one is known."""
+"""The shield: judges policies on fresh imagined trajectories, in the light of what past trials measured."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import final
 
@@ -21,14 +21,10 @@ MORE_TRAJECTORIES = 2000
 """Further ones, if only the sampling error speaks against it."""
 CONFIDENCE = 1.645
 """Standard errors in an upper bound: 95 % one-sided."""
-TRIAL_TOLERANCE = 0.25
-"""Share by which the bound may exceed the target before a trial."""
-LAST_TOLERANCE = 0.15
-"""Share by which the bound may exceed the target at the hand-over."""
 REMEMBERED = 5
 """Policies of earlier trials that are kept to fall back on."""
 DECAY = 0.9
-"""Weight of a trial in the comparison of predicted and realised safety costs, relative to that of the next one."""
+"""Weight of a trial in the comparison of predicted and realised figures, relative to that of the next one."""
 PRIOR = 5.0
 """Safety cost, in targets, that is taken as rightly predicted from the start: a single surprise is no proof."""
 MOST = 3.0
@@ -36,20 +32,33 @@ MOST = 3.0
 EVIDENCE = 5.0
 """Real episodes that weigh as much as the model's judgement of a policy."""
 
+Imagine = Callable[[Tensor | None], Source]
+"""Returns a source of imagined traces that start in the states [k, nx]; None: where the task starts."""
+
 
 @final
 @dataclass(frozen=True)
 class Verdict:
-    """A policy as the model judges it."""
+    """A policy as the model and its own real trial judge it."""
 
     cost: float
-    """Mean cost of a trajectory; where the policy has been tried, mixed with the realised one."""
+    """Expected cost of a trajectory."""
     amounts: tuple[float, ...]
     """Mean amount of each constraint."""
     bounds: tuple[float, ...]
     """Upper confidence bound on the value of each constraint."""
     ceilings: tuple[float, ...]
-    """Value that each bound may reach."""
+    """Value that each bound may reach: the constraint's target."""
+
+    def state_dict(self) -> State:
+        """Return the verdict as plain values, for a checkpoint."""
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in vars(self).items()}
+
+    @staticmethod
+    def of(state: State) -> Verdict:
+        """Make the verdict that `state_dict` described."""
+        lists = (tuple(state[name]) for name in ("amounts", "bounds", "ceilings"))
+        return Verdict(float(state["cost"]), *lists)
 
     @property
     def excess(self) -> float:
@@ -72,17 +81,32 @@ class Candidate:
     """Description for the user, such as "the policy of trial 3"."""
     state: dict[str, Tensor]
     """Parameters of the policy."""
-    episodes: int = 0
-    """Real episodes that it made."""
+    starts: Tensor | None = None
+    """States in which its real episodes started [k, nx]; None without a trial."""
     cost: float = 0.0
     """Mean realised cost of those episodes."""
     amounts: tuple[float, ...] = ()
     """Mean realised amount of each constraint."""
 
+    @staticmethod
+    def of(name: str, policy: GaussianPolicy) -> Candidate:
+        """Copy a policy that has not been tried."""
+        with torch.no_grad():
+            return Candidate(name, {key: value.clone() for key, value in policy.state_dict().items()})
+
+    def state_dict(self) -> State:
+        """Return the candidate as plain values and tensors, for a checkpoint."""
+        return {**vars(self), "amounts": list(self.amounts)}
+
+    @staticmethod
+    def restored(state: State) -> Candidate:
+        """Make the candidate that `state_dict` described."""
+        return Candidate(**{**state, "amounts": tuple(state["amounts"])})
+
 
 @final
 class Shield:
-    """Judges policies on fresh imagined trajectories, in the light of how well past trials were predicted."""
+    """Judges policies by what the model imagines and by how well past trials were predicted."""
 
     def __init__(self, constraints: tuple[Constraint, ...], multipliers: Multipliers) -> None:
         self._constraints, self._multipliers = constraints, multipliers
@@ -90,95 +114,94 @@ class Shield:
         """The latest policies that made a trial."""
         self._predicted = [0.0 for _ in constraints]
         self._realised = [0.0 for _ in constraints]
+        self._surplus, self._trials = 0.0, 0.0
 
     def factors(self) -> tuple[float, ...]:
         """Return the factor of each constraint by which realised amounts exceeded the predicted ones, at least 1."""
         sums = zip(self._multipliers.units, self._realised, self._predicted, strict=True)
         return tuple(min(MOST, max(1.0, (PRIOR * u + real) / (PRIOR * u + foreseen))) for u, real, foreseen in sums)
 
-    def judge(
-        self, policy: GaussianPolicy, candidate: Candidate, sources: Sequence[Source], seed: int, *, last: bool
-    ) -> Verdict:
-        """Judge a candidate, loaded into `policy`, on fresh trajectories of each source; the worst source counts.
+    @property
+    def optimism(self) -> float:
+        """Return by how much trials cost more than predicted, at least 0: what an untried policy must make up for."""
+        return max(0.0, self._surplus / (self._trials + 1))
 
-        Candidates judged with the same seed meet the same random numbers. `last`: for the hand-over.
+    def judge(self, policy: GaussianPolicy, candidate: Candidate, imagine: Imagine, seed: int) -> Verdict:
+        """Judge a candidate, loaded into `policy`; candidates judged with the same seed meet the same random numbers.
+
+        The bound contains the sampling error, the model's uncertainty (the source draws whole functions where it can)
+        and the factor learned from past trials; a policy's own trial counts beside the model's judgement.
         """
         policy.load_state_dict(candidate.state)
-        ceilings = tuple(
-            (1 + (LAST_TOLERANCE if last else TRIAL_TOLERANCE)) * target for target in self._multipliers.targets
-        )
-        bounds = [0.0 for _ in self._constraints]
-        cost, amounts = 0.0, [0.0 for _ in self._constraints]
-        for number, source in enumerate(sources):
-            traces = self._traces(policy, source, seed, ceilings)
-            for j, constraint in enumerate(self._constraints):
-                value, error = estimate(constraint, traces)
-                bounds[j] = max(bounds[j], value + CONFIDENCE * error)
-                if number == 0:
-                    amounts[j] = float(constraint.amounts(traces).mean())
-            if number == 0:
-                cost = -float(traces.returns.mean())
-        raised = [f * bound for f, bound in zip(self.factors(), bounds, strict=True)]
-        if candidate.episodes:
-            n = candidate.episodes
-            cost = (EVIDENCE * cost + n * candidate.cost) / (EVIDENCE + n)
-            for j, (unit, real) in enumerate(zip(self._multipliers.units, candidate.amounts, strict=True)):
-                raised[j] *= min(MOST, max(1.0, (unit + n * real) / (unit + n * amounts[j])))
-        return Verdict(cost, tuple(amounts), tuple(raised), ceilings)
-
-    def _traces(self, policy: GaussianPolicy, source: Source, seed: int, ceilings: tuple[float, ...]) -> Traces:
-        """Imagine trajectories, and more of them while only the sampling error decides."""
-        generator = Generator(policy.centre.device).manual_seed(seed)
-        traces = source(policy, TRAJECTORIES, generator)
-        for constraint, ceiling in zip(self._constraints, ceilings, strict=True):
-            value, error = estimate(constraint, traces)
-            if value <= ceiling < value + CONFIDENCE * error:
-                return Traces.joined([traces, source(policy, MORE_TRAJECTORIES, generator)])
-        return traces
+        ceilings = self._multipliers.targets
+        traces = self._traces(policy, imagine(None), seed, ceilings)
+        found = [estimate(constraint, traces) for constraint in self._constraints]
+        bounds = [f * (one.value + CONFIDENCE * one.error) for f, one in zip(self.factors(), found, strict=True)]
+        cost, amounts = self._means(traces)
+        if candidate.starts is None:
+            return Verdict(cost + self.optimism, amounts, tuple(bounds), ceilings)
+        n = len(candidate.starts)
+        again = imagine(candidate.starts)(policy, TRAJECTORIES, _seeded(policy, seed))
+        expected, expected_amounts = self._means(again)
+        cost += n / (EVIDENCE + n) * (candidate.cost - expected)
+        rows = zip(self._multipliers.units, candidate.amounts, expected_amounts, strict=True)
+        shares = [min(MOST, max(1.0, (unit + n * real) / (unit + n * foreseen))) for unit, real, foreseen in rows]
+        return Verdict(cost, amounts, tuple(b * share for b, share in zip(bounds, shares, strict=True)), ceilings)
 
     def best(
-        self,
-        policy: GaussianPolicy,
-        candidates: Sequence[Candidate],
-        sources: Sequence[Source],
-        seed: int,
-        *,
-        last: bool,
+        self, policy: GaussianPolicy, candidates: Sequence[Candidate], imagine: Imagine, seed: int
     ) -> tuple[Candidate, Verdict]:
         """Return the cheapest candidate that passes, or else the one nearest to passing, with its verdict."""
         scratch = copy.deepcopy(policy)
-        judged = [(one, self.judge(scratch, one, sources, seed, last=last)) for one in candidates]
+        judged = [(one, self.judge(scratch, one, imagine, seed)) for one in candidates]
         return min(judged, key=lambda pair: (max(0.0, pair[1].excess), pair[1].cost))
 
-    def note(self, candidate: Candidate, policy: GaussianPolicy, source: Source, seed: int, traces: Traces) -> None:
-        """Remember a trial: the policy that made it, what it realised, and what was to be expected of it.
+    def note(self, candidate: Candidate, policy: GaussianPolicy, imagine: Imagine, seed: int, trial: Traces) -> None:
+        """Remember a trial that the model has not learned from yet: its policy, the prediction and the outcome.
 
-        `source` imagines trajectories from the trial's own start states, so that an unlucky start is not taken for an
-        error of the model. It must not have learned from the trial yet.
+        The prediction is from the trial's own start states, so that an unlucky start is not taken for an error.
         """
         scratch = copy.deepcopy(policy)
         scratch.load_state_dict(candidate.state)
-        imagined = source(scratch, TRAJECTORIES, Generator(policy.centre.device).manual_seed(seed))
-        predicted = tuple(float(one.amounts(imagined).mean()) for one in self._constraints)
-        realised = tuple(float(one.amounts(traces).mean()) for one in self._constraints)
-        for j, (foreseen, real) in enumerate(zip(predicted, realised, strict=True)):
-            self._predicted[j] = DECAY * self._predicted[j] + foreseen
-            self._realised[j] = DECAY * self._realised[j] + real
-        done = Candidate(candidate.name, candidate.state, len(traces.returns), -float(traces.returns.mean()), realised)
+        starts = trial.x[:, 0]
+        cost, amounts = self._means(imagine(starts)(scratch, TRAJECTORIES, _seeded(policy, seed)))
+        real_cost, real_amounts = self._means(trial)
+        self._predicted = [DECAY * sum_ + each for sum_, each in zip(self._predicted, amounts, strict=True)]
+        self._realised = [DECAY * sum_ + each for sum_, each in zip(self._realised, real_amounts, strict=True)]
+        self._surplus, self._trials = DECAY * self._surplus + real_cost - cost, DECAY * self._trials + 1
+        done = Candidate(candidate.name, candidate.state, starts, real_cost, real_amounts)
         self.tried = [*self.tried, done][-REMEMBERED:]
+
+    def _means(self, traces: Traces) -> tuple[float, tuple[float, ...]]:
+        """Return the mean cost of a trajectory and the mean amount of each constraint."""
+        return -float(traces.returns.mean()), tuple(float(one.amounts(traces).mean()) for one in self._constraints)
+
+    def _traces(self, policy: GaussianPolicy, source: Source, seed: int, ceilings: tuple[float, ...]) -> Traces:
+        """Imagine trajectories, and more of them while only the sampling error decides."""
+        generator = _seeded(policy, seed)
+        traces = source(policy, TRAJECTORIES, generator)
+        for constraint, ceiling, factor in zip(self._constraints, ceilings, self.factors(), strict=True):
+            value, error = estimate(constraint, traces)
+            if factor * value <= ceiling < factor * (value + CONFIDENCE * error):
+                return Traces.joined([traces, source(policy, MORE_TRAJECTORIES, generator)])
+        return traces
 
     def state_dict(self) -> State:
         """Return the memory of past trials."""
-        tried = [{**vars(one), "amounts": list(one.amounts)} for one in self.tried]
-        return {"tried": tried, "predicted": list(self._predicted), "realised": list(self._realised)}
+        sums = {"predicted": self._predicted, "realised": self._realised}
+        return {
+            **{name: list(values) for name, values in sums.items()},
+            "tried": [one.state_dict() for one in self.tried],
+            "surplus": self._surplus,
+            "trials": self._trials,
+        }
 
     def load_state_dict(self, state: State) -> None:
         """Restore what `state_dict` returned."""
-        self.tried = [Candidate(**{**one, "amounts": tuple(one["amounts"])}) for one in state["tried"]]
+        self.tried = [Candidate.restored(one) for one in state["tried"]]
         self._predicted, self._realised = list(state["predicted"]), list(state["realised"])
+        self._surplus, self._trials = float(state["surplus"]), float(state["trials"])
 
 
-def copied(policy: GaussianPolicy) -> dict[str, Tensor]:
-    """Return a copy of the policy's parameters."""
-    with torch.no_grad():
-        return {name: value.clone() for name, value in policy.state_dict().items()}
+def _seeded(policy: GaussianPolicy, seed: int) -> Generator:
+    return Generator(policy.centre.device).manual_seed(seed)

@@ -35,10 +35,14 @@ class Snapshot:
 
     def restore(self, improver: Improver, multipliers: Multipliers, generator: Generator) -> None:
         """Put everything back to this state."""
+        self.restore_learned(improver, multipliers)
+        generator.set_state(self.generator)
+
+    def restore_learned(self, improver: Improver, multipliers: Multipliers) -> None:
+        """Put everything but the random numbers back to this state."""
         improver.load_state_dict(self.improver)
         for multiplier, state in zip(multipliers.each, self.multipliers, strict=True):
             multiplier.load_state_dict(state)
-        generator.set_state(self.generator)
 
     def state_dict(self) -> State:
         """Return the snapshot as plain values and tensors, for a checkpoint."""

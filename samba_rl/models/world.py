@@ -42,7 +42,7 @@ class ModelWorld:
         draw: Literal["marginals", "functions"] = "marginals",
         zeta: Zeta | None = None,
         noise: bool = True,
-        features: int = 1024,
+        features: int = 256,
         starts: Tensor | None = None,
     ) -> None:
         self._model = model

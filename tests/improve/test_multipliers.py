@@ -12,9 +12,17 @@ from samba_rl import UserError
 from samba_rl.improve.constraints import CVaR, Expectation
 from samba_rl.improve.multipliers import Multiplier, Multipliers, MultiplierSettings
 
-DUAL = MultiplierSettings(schedule="dual-ascent", initial=1.0, rate=0.05, floor=0.0, cap=20.0, margin=0.0)
+DUAL = MultiplierSettings(schedule="dual-ascent", initial=1.0, rate=0.05, reaction=0.0, floor=0.0, cap=20.0, margin=0.0)
 ADAPTIVE = MultiplierSettings(
-    steepness=0.0, schedule="adaptive", initial=1.0, factor=1.2, tolerance=1.5, floor=0.05, cap=20.0, margin=0.0
+    schedule="adaptive",
+    initial=1.0,
+    factor=1.2,
+    steepness=0.0,
+    reaction=0.0,
+    tolerance=1.5,
+    floor=0.05,
+    cap=20.0,
+    margin=0.0,
 )
 
 
@@ -48,7 +56,7 @@ def test_the_adaptive_schedule_step_by_step() -> None:
 
 def test_a_steep_schedule_moves_faster_the_larger_the_excess() -> None:
     steep = dataclasses.replace(ADAPTIVE, steepness=2.0, cap=1e6)
-    for measured, expected in ((1.5, 1.0), (1.65, 1.2**1.2), (1e9, 1.5), (0.5, 1.2 ** -(1 + 2 / 3 - 1 / 3))):
+    for measured, expected in ((1.5, 1.0), (1.65, 1.2**1.2), (1e9, 1.2**3), (0.5, 1.2 ** -(1 + 2 / 3 - 1 / 3))):
         multiplier = Multiplier(steep, limit=1.5)
         multiplier.update(measured)
         assert multiplier.value == pytest.approx(expected)
@@ -97,27 +105,62 @@ def test_after_a_long_peace_it_rises_again_at_once(start: MultiplierSettings) ->
     assert multiplier.value == pytest.approx(0.05 if start is DUAL else 0.05 * 1.2)
 
 
-def test_the_margin_lies_below_the_limit() -> None:
+def test_an_immediate_response_comes_and_goes_with_the_excess() -> None:
+    multiplier = Multiplier(dataclasses.replace(ADAPTIVE, reaction=2.0), limit=1.0)
+    for measured, slow, value in (
+        (1.25, 1.2, 1.2 * math.exp(0.5)),
+        (0.9, 1.2, 1.2 * math.exp(-0.2)),  # slow rests within the tolerance, the response does not
+        (1.0, 1.2, 1.2),
+        (9.0, 1.44, 1.44 * math.exp(2.0)),  # the excess counts as one at most
+    ):
+        multiplier.update(measured)
+        assert (multiplier.slow, multiplier.value) == (pytest.approx(slow), pytest.approx(value))
+    with pytest.raises(UserError, match="reaction is inf"):
+        MultiplierSettings(reaction=math.inf)
+
+
+def test_the_aim_lies_below_the_target_by_the_margin() -> None:
     multiplier = Multiplier(dataclasses.replace(DUAL, margin=0.2), limit=2.0)
-    assert multiplier.target == pytest.approx(1.6)
-    multiplier.update(1.8)  # below the limit, but an eighth above the target
+    assert (multiplier.target, multiplier.aim) == (2.0, pytest.approx(1.6))
+    multiplier.update(1.8)  # below the limit, but an eighth above the aim
     assert multiplier.value == pytest.approx(1 + 0.05 / 8)
+
+
+def test_caution_lowers_the_aim_by_what_a_bound_exceeds_and_eases_again() -> None:
+    multiplier = Multiplier(dataclasses.replace(DUAL, margin=0.2), limit=2.0)
+    for bound, caution in (
+        (4.0, 0.5),
+        (4.0, 0.25),
+        (100.0, 0.25),  # its least
+        (1.0, 0.3125),  # it eases by a quarter at most
+        (0.0, 0.390625),
+        (1.9, 0.390625 * 2 / 1.9),
+    ):
+        multiplier.adapt_caution(bound, 2.0)
+        assert multiplier.caution == pytest.approx(caution)
+        assert multiplier.aim == pytest.approx(1.6 * caution)
+    for _ in range(10):
+        multiplier.adapt_caution(0.5, 2.0)
+    assert multiplier.caution == 1
 
 
 def test_the_least_reachable_value_relaxes_the_target() -> None:
     multiplier = Multiplier(dataclasses.replace(DUAL, margin=0.1, slack=0.15), limit=2.0)
-    for least, target, infeasible in (
-        (None, 1.8, False),
-        (1.0, 1.8, False),  # well within the limit
-        (1.9, 1.9, False),  # between the usual target and the limit
-        (4.0, 4.6, True),
+    for least, target, aim, infeasible in (
+        (None, 2.0, 1.8, False),
+        (1.0, 2.0, 1.8, False),  # well within the limit
+        (1.9, 2.0, 1.9, False),  # between the usual aim and the limit
+        (4.0, 4.6, 4.14, True),
     ):
         multiplier.least = least
-        assert multiplier.target == pytest.approx(target) and multiplier.infeasible is infeasible
-    multiplier.update(2.3)  # above the limit, but half the target
+        assert (multiplier.target, multiplier.aim) == (pytest.approx(target), pytest.approx(aim))
+        assert multiplier.infeasible is infeasible
+    multiplier.update(2.07)  # above the limit, but half the aim
     assert multiplier.value == pytest.approx(1 - 0.05 * 0.5)
-    multiplier.update(5.06)  # a tenth above the target
+    multiplier.update(4.554)  # a tenth above the aim
     assert multiplier.value == pytest.approx(1 - 0.05 * 0.5 + 0.05 * 0.1)
+    multiplier.caution = 0.25
+    assert multiplier.aim == 4.0  # nothing is gained by aiming at less than can be reached
 
 
 def test_the_least_reachable_value_relaxes_the_adaptive_target_as_well() -> None:

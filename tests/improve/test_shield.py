@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
-from torch import Generator
+from torch import Generator, Tensor
 
 from samba_rl.improve.constraints import Constraint, CVaR
 from samba_rl.improve.multipliers import Multipliers, MultiplierSettings
 from samba_rl.improve.policies import GaussianPolicy
-from samba_rl.improve.shield import LAST_TOLERANCE, MORE_TRAJECTORIES, TRAJECTORIES, Candidate, Shield, copied
+from samba_rl.improve.shield import EVIDENCE, MORE_TRAJECTORIES, REMEMBERED, TRAJECTORIES, Candidate, Shield
 from samba_rl.tasks.rollout import RealSource
-from samba_rl.types import Policy, Traces
+from samba_rl.types import Policy, Source, Traces
 from tests.line import Line
 from tests.traces import double, last_layer, simple_policy
 
 TASK = Line(goal=1.0)
 SOURCE = RealSource(TASK.world())
+EDGE = CVaR(name="edge", limit=1.0)
+
+
+def imagine(starts: Tensor | None) -> Source:
+    return SOURCE
 
 
 def going(speed: float) -> GaussianPolicy:
@@ -29,7 +36,14 @@ def going(speed: float) -> GaussianPolicy:
 
 
 def candidate(speed: float) -> Candidate:
-    return Candidate(f"speed {speed}", copied(going(speed)))
+    return Candidate.of(f"speed {speed}", going(speed))
+
+
+def tried(speed: float, *, dearer: float = 0.0, amount: float = 0.0) -> Candidate:
+    """Return a policy whose five real episodes cost more than the model expects, and had this amount."""
+    traces = SOURCE(going(speed), TRAJECTORIES, Generator().manual_seed(0))
+    cost = -float(traces.returns.mean()) + dearer
+    return replace(candidate(speed), name=f"tried {speed}", starts=traces.x[:5, 0], cost=cost, amounts=(amount,))
 
 
 def shield(*limits: float) -> Shield:
@@ -38,7 +52,7 @@ def shield(*limits: float) -> Shield:
 
 
 def chosen(speeds: tuple[float, ...], *limits: float) -> tuple[str, bool]:
-    one, verdict = shield(*limits).best(going(0.0), [candidate(s) for s in speeds], (SOURCE,), 0, last=True)
+    one, verdict = shield(*limits).best(going(0.0), [candidate(s) for s in speeds], imagine, 0)
     return one.name, verdict.passes
 
 
@@ -62,16 +76,15 @@ def test_the_cheapest_within_the_limit_is_chosen_or_else_the_safest(
 
 def test_the_policy_that_judges_is_not_changed() -> None:
     policy = going(0.3)
-    shield(0.05).best(policy, [candidate(0.1), candidate(0.9)], (SOURCE,), 0, last=True)
+    shield(0.05).best(policy, [candidate(0.1), candidate(0.9)], imagine, 0)
     assert float(policy.mean_action(double([[0.0]]))) == pytest.approx(0.3)
 
 
-def test_a_bound_lies_above_the_value_and_the_ceiling_above_the_target() -> None:
-    judge = shield(1.0)
-    verdict = judge.judge(going(0.0), candidate(0.4), (SOURCE,), 0, last=True)
-    exact = CVaR(name="edge", limit=1.0).measure(SOURCE(going(0.4), 20_000, Generator().manual_seed(3)))
+def test_a_bound_lies_above_the_value_and_the_ceiling_is_the_target() -> None:
+    verdict = shield(1.0).judge(going(0.0), candidate(0.4), imagine, 0)
+    exact = EDGE.measure(SOURCE(going(0.4), 20_000, Generator().manual_seed(3)))
     assert exact < verdict.bounds[0] < 1.2 * exact
-    assert verdict.ceilings == pytest.approx((1 + LAST_TOLERANCE,))
+    assert verdict.ceilings == (1.0,)
 
 
 def test_more_trajectories_are_imagined_while_only_the_sampling_error_decides() -> None:
@@ -81,38 +94,55 @@ def test_more_trajectories_are_imagined_while_only_the_sampling_error_decides() 
         asked.append(n)
         return SOURCE(policy, n, generator)
 
-    value = CVaR(name="edge", limit=1.0).measure(SOURCE(going(0.4), 1000, Generator().manual_seed(0)))
-    for limit, expected in ((50.0, [TRAJECTORIES]), (1.001 * value / (1 + LAST_TOLERANCE), None)):
+    value = EDGE.measure(SOURCE(going(0.4), 1000, Generator().manual_seed(0)))
+    for limit, expected in ((50.0, [TRAJECTORIES]), (1.001 * value, [TRAJECTORIES, MORE_TRAJECTORIES])):
         asked.clear()
-        shield(limit).judge(going(0.0), candidate(0.4), (counted,), 0, last=True)
-        assert asked == (expected or [TRAJECTORIES, MORE_TRAJECTORIES])
+        shield(limit).judge(going(0.0), candidate(0.4), lambda _: counted, 0)
+        assert asked == expected
 
 
 def test_underestimated_trials_raise_the_bounds_and_rightly_predicted_ones_do_not() -> None:
     trusting, burnt = shield(1.0), shield(1.0)
     slow, fast = (SOURCE(going(speed), 5, Generator().manual_seed(1)) for speed in (0.0, 1.0))
     for _ in range(3):
-        trusting.note(candidate(0.0), going(0.0), SOURCE, 0, slow)
-        burnt.note(candidate(0.0), going(0.0), SOURCE, 0, fast)  # expected to stand still, it went
+        trusting.note(candidate(0.0), going(0.0), imagine, 0, slow)
+        burnt.note(candidate(0.0), going(0.0), imagine, 0, fast)  # expected to stand still, it went
     assert trusting.factors() == (1.0,) and 1.5 < burnt.factors()[0] <= 3.0
-    plain, raised = (one.judge(going(0.0), candidate(0.4), (SOURCE,), 0, last=True) for one in (trusting, burnt))
+    plain, raised = (one.judge(going(0.0), candidate(0.4), imagine, 0) for one in (trusting, burnt))
     assert raised.bounds[0] == pytest.approx(burnt.factors()[0] * plain.bounds[0])
+
+
+def test_trials_that_cost_more_than_predicted_make_untried_policies_dearer() -> None:
+    wrong = shield(1.0)
+    expected, real = (-float(SOURCE(going(s), 1000, Generator().manual_seed(0)).returns.mean()) for s in (0.4, 0.0))
+    wrong.note(candidate(0.4), going(0.0), imagine, 0, SOURCE(going(0.0), 1000, Generator().manual_seed(0)))
+    assert wrong.optimism == pytest.approx((real - expected) / 2)  # one trial against a prior of one
+    plain = shield(1.0).judge(going(0.0), candidate(0.4), imagine, 0)
+    assert wrong.judge(going(0.0), candidate(0.4), imagine, 0).cost == pytest.approx(plain.cost + wrong.optimism)
+    right = shield(1.0)  # cheaper than predicted
+    right.note(candidate(0.0), going(0.0), imagine, 0, SOURCE(going(0.4), 5, Generator().manual_seed(0)))
+    assert right.optimism == 0
 
 
 def test_a_policy_that_did_badly_loses_to_one_that_did_well() -> None:
     judge = shield(50.0)
-    model = judge.judge(going(0.0), candidate(0.4), (SOURCE,), 0, last=True)
-    poor = Candidate("poor", copied(going(0.4)), 5, model.cost + 10, (0.0,))
-    good = Candidate("good", copied(going(0.35)), 5, model.cost - 1, (0.0,))
-    assert judge.best(going(0.0), [poor, good], (SOURCE,), 0, last=True)[0] is good
-    unsafe = Candidate("unsafe", copied(going(0.4)), 5, model.cost, (40.0,))
-    assert judge.judge(going(0.0), unsafe, (SOURCE,), 0, last=True).bounds[0] > 2 * model.bounds[0]
+    plain = judge.judge(going(0.0), candidate(0.4), imagine, 0)
+    for dearer in (10.0, -10.0):
+        found = judge.judge(going(0.0), tried(0.4, dearer=dearer), imagine, 0)
+        assert found.cost == pytest.approx(plain.cost + dearer * 5 / (EVIDENCE + 5), abs=0.05)
+    poor, good = tried(0.4, dearer=10.0), tried(0.35)
+    assert judge.best(going(0.0), [poor, good], imagine, 0)[0] is good
+    unsafe = judge.judge(going(0.0), tried(0.4, amount=400.0), imagine, 0)
+    assert unsafe.bounds[0] == pytest.approx(3 * plain.bounds[0])
 
 
 def test_its_memory_is_kept() -> None:
     one, other = shield(1.0), shield(1.0)
     for _ in range(7):
-        one.note(candidate(0.2), going(0.0), SOURCE, 0, SOURCE(going(1.0), 2, Generator().manual_seed(1)))
+        one.note(candidate(0.2), going(0.0), imagine, 0, SOURCE(going(1.0), 2, Generator().manual_seed(1)))
     other.load_state_dict(one.state_dict())
-    assert other.factors() == one.factors() > (1.0,) and len(other.tried) == 5
-    assert other.tried[-1].amounts == one.tried[-1].amounts and other.tried[-1].episodes == 2
+    assert other.factors() == one.factors() > (1.0,) and len(other.tried) == REMEMBERED
+    assert other.optimism == one.optimism
+    first, second = one.tried[-1], other.tried[-1]
+    assert (second.name, second.cost, second.amounts) == (first.name, first.cost, first.amounts)
+    assert first.starts is not None and second.starts is not None and torch.equal(first.starts, second.starts)
