@@ -40,9 +40,9 @@ class TrialReport:
     """Root mean square error of the model's one-step predictions in this trial, in predictive standard deviations:
     1 is calibrated, far above 1 is overconfident."""
     z_std: tuple[float, ...]
-    """Standard deviation of the new model's leave-one-out z-scores, by output."""
+    """Root mean square of the z-scores that the new model gives to left-out data, by output."""
     coverage95: tuple[float, ...]
-    """Share of targets inside the new model's leave-one-out 95 % intervals, by output."""
+    """Share of left-out targets inside the new model's 95 % intervals, by output."""
     seconds: float
     """Seconds since the run began."""
     broken: int = 0

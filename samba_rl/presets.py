@@ -94,7 +94,9 @@ def _model_paper(
             max_gradient_norm=norm,
             critic_loss=loss,
         ),
-        model=GPSettings(fit=FitSettings(iterations=fit_iterations, points=None), sparse_above=10_000),
+        model=GPSettings(
+            fit=FitSettings(iterations=fit_iterations, points=None), sparse_above=10_000, calibration="none"
+        ),
     )
 
 

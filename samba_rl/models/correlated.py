@@ -16,6 +16,7 @@ where Vᵢ, Aᵢᵢ [D, D] and αᵢ [D] are the blocks of point i.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import final
@@ -136,6 +137,18 @@ class CorrelatedPosterior:
     def loo_scores(self) -> Tensor:
         """Return the leave-one-out z-score of each target, in predictive standard deviations [n, D]."""
         return self.leave[..., -1] / self.leave[..., :-1].square().sum(-1).sqrt()
+
+    def block_scores(self, blocks: Sequence[slice]) -> Tensor:
+        """Return the z-scores [m, D] of the targets in blocks of rows, each block left out as a whole.
+
+        As for one point, the targets miss their predictions by A_BB⁻¹ α_B, with a predicted covariance of A_BB⁻¹.
+        """
+        scores, outputs = [], len(self.hyper.noise)
+        for rows in blocks:
+            at = slice(rows.start * outputs, rows.stop * outputs)
+            covariance = torch.linalg.inv_ex(self.inverse[at, at]).inverse
+            scores.append(covariance @ self.alpha[at] / covariance.diagonal().sqrt())
+        return torch.cat(scores).view(-1, outputs)
 
     def predict(self, queries: Tensor, *, loo: bool = False) -> Marginals:
         """Return the mean and variance, and with `loo` also ζ_LOO, at queries [B, ni], with bounded memory."""

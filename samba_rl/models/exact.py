@@ -6,12 +6,14 @@ With A = (K + noise I)⁻¹, α = Ay, k the covariances of a query with the data
     variance  σ² = k** - v·k
     leaving point i out:   μ⁽ⁱ⁾ - μ = -vᵢ αᵢ / aᵢᵢ    and    σ⁽ⁱ⁾² - σ² = vᵢ² / aᵢᵢ
 
-So one matrix product, v = kA, gives the mean, the variance and ζ_LOO.
+So one matrix product, v = kA, gives the mean, the variance and ζ_LOO. Leaving out a block B of points at once, their
+targets miss their predictions by A_BB⁻¹ α_B, and the covariance of that is predicted as A_BB⁻¹.
 """
 
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import final
@@ -108,6 +110,17 @@ class ExactPosterior:
     def loo_scores(self) -> Tensor:
         """Return the leave-one-out z-score of each target, in predictive standard deviations [n, D]."""
         return (self.alpha * self.inverse_diagonal.sqrt()).T
+
+    def block_scores(self, blocks: Sequence[slice]) -> Tensor:
+        """Return the z-scores [m, D] of the targets in blocks of rows, each block left out as a whole."""
+        scores = []
+        for rows in blocks:
+            # R is lower triangular, so the rows of R above the block are zero in its columns.
+            half = self.root[:, rows.start :, rows]
+            covariance = torch.linalg.inv_ex(half.mT @ half).inverse
+            residual = (covariance @ self.alpha[:, rows, None])[..., 0]
+            scores.append(residual / covariance.diagonal(dim1=1, dim2=2).sqrt())
+        return torch.cat(scores, dim=1).T
 
     def condition_number(self) -> float:
         """Return the largest condition number of the outputs' covariance matrices K + noise I, in the 1-norm."""

@@ -53,9 +53,9 @@ class FitReport:
     sparse_error: float
     """Root-mean-square error of an inducing-point mean against an exact one, in predictive standard deviations, both
     on at most 2000 evenly spread points; NaN where the model is not an inducing-point model."""
-    validation: Literal["leave-one-out", "held-out"] = "leave-one-out"
-    """Steps that the z-scores and coverages are of: each predicted from all others (leave-one-out), or halves of the
-    episodes predicted from the other half (held-out). Both are measured with the calibration factors applied."""
+    validation: Literal["leave-one-out", "episode-out"] = "leave-one-out"
+    """Data that the validation targets are predicted from: all other points (leave-one-out), or all other episodes
+    (episode-out). Hyper-parameters and calibration factors are those of the fit to all points."""
     coverage: tuple[tuple[float, ...], ...] = ()
     """Share of validation targets inside their 50, 80, 90, 95 and 99 % intervals, by interval and output."""
     factor: tuple[float, ...] = ()
@@ -98,16 +98,17 @@ def judge(
     fit: HyperFit[AnyHyper],
     factor: Tensor,
     *,
-    held_out: Tensor | None,
+    episodes: Tensor | None,
     seconds: float,
     sparse_above: int,
     inducing: int,
 ) -> FitReport:
     """Report on a posterior, which may be used in another precision for rollouts, and on the fit that led to it.
 
-    Calibration is measured on the z-scores `held_out` [m, D] (None: leave-one-out scores) with the factors [D] applied.
+    Calibration is measured on the z-scores of left-out `episodes` [m, D] (None: of points left out one by one), with
+    the factors [D] applied.
     """
-    scores = (posterior.loo_scores() if held_out is None else held_out) / factor
+    scores = (posterior.loo_scores() if episodes is None else episodes) / factor
     shares = coverage(scores)
     probes = posterior.inputs[torch.linspace(0, len(posterior) - 1, min(PROBES, len(posterior))).long()]
     return FitReport(
@@ -124,7 +125,7 @@ def judge(
         coverage95=shares[LEVELS.index(0.95)],
         precision_error=_precision_error(posterior, rollout_posterior, probes),
         sparse_error=_sparse_error(posterior, probes, min(sparse_above, EXACT_POINTS), inducing),
-        validation="leave-one-out" if held_out is None else "held-out",
+        validation="leave-one-out" if episodes is None else "episode-out",
         coverage=shares,
         factor=tuple(factor.tolist()),
     )

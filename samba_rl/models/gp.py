@@ -13,7 +13,7 @@ from torch import Tensor
 
 from samba_rl.data.plain import from_plain, to_plain
 from samba_rl.errors import UserError
-from samba_rl.models.calibration import conformal_factor, held_out_scores
+from samba_rl.models.calibration import conformal_factor, episode_scores
 from samba_rl.models.correlated import CorrelatedHyper
 from samba_rl.models.fit_report import FitReport, judge
 from samba_rl.models.likelihood import FitSettings, Hyper
@@ -42,7 +42,7 @@ class GPSettings:
     """Precision of predictions. float32 is about twice as fast on a CPU, but accurate only where the noise is not tiny;
     the fit report states the error."""
     calibration: Literal["none", "conformal"] = "conformal"
-    """Scale the predicted standard deviation of each output so that 95 % intervals hold on held-out episodes
+    """Widen the predicted standard deviation of each output until 95 % intervals hold for left-out steps and episodes
     (conformal), or leave it as the likelihood has it (none)."""
 
 
@@ -113,21 +113,23 @@ class GPDynamics:
         of_inputs, of_targets = Normaliser.of(raw_inputs), Normaliser.of(raw_targets)
         inputs, targets = of_inputs(raw_inputs), of_targets(raw_targets)
         found = fit_any_hyper(inputs, targets, self._hyper, self.settings.fit, latent=self._latent)
-        scores = self._held_out_scores(inputs, targets, transitions.episode, found.hyper)
         posterior, problem = self._replace_posterior(inputs, targets, found.hyper)
         if problem:
             assert self._hyper is not None
             found = replace(found, hyper=self._hyper, failed=(*found.failed, problem))
+        single, whole = posterior.loo_scores(), episode_scores(posterior, transitions.episode)
         # Only now, so that a fit that fails leaves the model as it was.
         self._hyper, self._inputs, self._targets = found.hyper, of_inputs, of_targets
-        self._factor = torch.ones_like(of_targets.scale) if scores is None else conformal_factor(scores)
+        self._factor = torch.ones_like(of_targets.scale)
+        if self.settings.calibration == "conformal":
+            self._factor = conformal_factor(single) if whole is None else conformal_factor(single, whole)
         self._set_posterior(posterior)
         self.report = judge(
             posterior,
             self._rollout_posterior,
             found,
             self._factor,
-            held_out=scores,
+            episodes=whole,
             seconds=time.perf_counter() - begin,
             sparse_above=self.settings.sparse_above,
             inducing=self.settings.inducing,
@@ -146,20 +148,6 @@ class GPDynamics:
         else:
             everything = torch.cat([old.inputs, inputs]), torch.cat([old.targets, targets])
             self._set_posterior(self._condition(*everything, self._hyper))
-
-    def _held_out_scores(self, inputs: Tensor, targets: Tensor, episode: Tensor, start: AnyHyper) -> Tensor | None:
-        """Return z-scores [m, D] of held-out halves of the normalised data; None without calibration."""
-        settings = self.settings
-        if settings.calibration == "none":
-            return None
-        # Half of everything, so that a half is modelled as the whole is, only with fewer points.
-        kind = {"sparse_above": settings.sparse_above // 2, "inducing": settings.inducing}
-
-        def learn(inputs: Tensor, targets: Tensor) -> Posterior:
-            found = fit_any_hyper(inputs, targets, start, settings.fit.halved(), latent=self._latent)
-            return condition(inputs, targets, found.hyper, **kind)
-
-        return held_out_scores(inputs, targets, episode, learn)
 
     def _replace_posterior(self, inputs: Tensor, targets: Tensor, hyper: AnyHyper) -> tuple[Posterior, str]:
         """Condition a new posterior; return it, and why it has the last hyper-parameters if these fail.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -54,10 +54,6 @@ class FitSettings:
     """Mean and standard deviation of a weak prior on log length scales; it keeps those of irrelevant inputs finite."""
     tolerance: float = 1e-7
     """Relative improvement of the objective per point below which L-BFGS stops."""
-
-    def halved(self) -> FitSettings:
-        """Return the settings for a fit to half of the data, with half as many points."""
-        return self if self.points is None else replace(self, points=max(1, self.points // 2))
 
 
 @dataclass(frozen=True)

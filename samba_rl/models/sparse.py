@@ -9,10 +9,12 @@ features φ(x) = L⁻¹ k_m(x), the features Φ [M, n] of the data, noise σ², 
 
 where gᵢ = φᵀSφᵢ/σ², hᵢ = φᵢᵀSφᵢ/σ² (the leverage) and eᵢ = yᵢ - φᵢ·c. Without point i, B loses φᵢφᵢᵀ/σ², and the
 Sherman-Morrison formula gives S⁽ⁱ⁾ = S + Sφᵢφᵢᵀ S / (σ² (1 - hᵢ)); the prior term s² - φ·φ does not depend on the data.
+Without a block of points H = ΦᵀSΦ/σ² takes the place of hᵢ, and 1/(1 - hᵢ) becomes (I - H)⁻¹.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import final
@@ -121,6 +123,20 @@ class SparsePosterior:
         """Return the leave-one-out z-scores of the left-out targets, in predictive standard deviations [l, D]."""
         return self.scores.T
 
+    def block_scores(self, blocks: Sequence[slice]) -> Tensor:
+        """Return the z-scores [m, D] of the targets in blocks of rows, each block left out as a whole."""
+        scores, s, noise = [], self.statistics, self.statistics.hyper.noise[:, None]
+        factor, coefficients = _solved(s)
+        for rows in blocks:
+            phi = s.features(self.inputs[rows].double())
+            remainder = -(phi.mT @ torch.cholesky_solve(phi, factor)) / noise[..., None]
+            remainder.diagonal(dim1=1, dim2=2).add_(1)
+            inverse = torch.linalg.inv_ex(remainder).inverse
+            error = self.targets[rows].T.double() - (phi.mT @ coefficients)[..., 0]
+            variance = noise * inverse.diagonal(dim1=1, dim2=2) + _missed(s, phi)
+            scores.append((inverse @ error[..., None])[..., 0] / variance.sqrt())
+        return torch.cat(scores, dim=1).T.to(self.inputs.dtype)
+
     def predict(self, queries: Tensor, *, loo: bool = False) -> Marginals:
         """Return the mean and variance, and with `loo` also ζ_LOO, at queries [B, ni], with bounded memory.
 
@@ -141,17 +157,28 @@ class SparsePosterior:
         return Marginals(mean.T, variance.T, zeta)
 
 
+def _solved(statistics: Statistics) -> tuple[Tensor, Tensor]:
+    """Return the Cholesky factor of B [D, M, M], and c [D, M, 1]."""
+    noise, ones = statistics.hyper.noise[:, None, None], torch.ones_like(statistics.hyper.noise)
+    factor, _ = factorise(statistics.gram / noise, ones, ones)
+    return factor, torch.cholesky_solve(statistics.projection[..., None] / noise, factor)
+
+
+def _missed(statistics: Statistics, phi: Tensor) -> Tensor:
+    """Return the prior variance [D, m] that the inducing inputs miss at points with features Φ [D, M, m]."""
+    return (statistics.hyper.signal[:, None] - phi.square().sum(1)).clamp(min=0)
+
+
 def _posterior(inputs: Tensor, targets: Tensor, statistics: Statistics, leave_out: int) -> SparsePosterior:
     """Derive the posterior from the statistics of inputs [n, ni] and targets [n, D], in the dtype of the inputs."""
     s, noise = statistics, statistics.hyper.noise[:, None, None]
     ones = torch.ones_like(s.hyper.noise)
-    factor, _ = factorise(s.gram / noise, ones, ones)
+    factor, coefficients = _solved(s)
     # I - S = SΦΦᵀ/σ², which does not cancel where there are few data. Zeros on its diagonal, of padding, become ones.
     gain = torch.cholesky_solve(s.gram / noise, factor)
     gain.diagonal(dim1=-2, dim2=-1).add_(1 - s.used)
     half, _ = factorise(gain, torch.zeros_like(ones), ones)
     root = torch.linalg.solve_triangular(s.factor.mT, half * s.used[:, None], upper=True)
-    coefficients = torch.cholesky_solve(s.projection[..., None] / noise, factor)
     left = spread(len(inputs), leave_out, inputs)
     phi = s.features(inputs[left].double())
     influence = torch.cholesky_solve(phi, factor) / noise
@@ -160,8 +187,7 @@ def _posterior(inputs: Tensor, targets: Tensor, statistics: Statistics, leave_ou
     error = targets[left].T.double() - (phi.mT @ coefficients)[..., 0]
     influence *= (noise / remainder[:, None]).sqrt()
     # Predictive variance of point i: from its noise and the weights, and from the prior that the inducing inputs miss.
-    missed = (s.hyper.signal[:, None] - phi.square().sum(1)).clamp(min=0)
-    open_variance = s.hyper.noise[:, None] / remainder + missed
+    open_variance = s.hyper.noise[:, None] / remainder + _missed(s, phi)
     posterior = SparsePosterior(
         hyper=s.hyper,
         inputs=inputs,

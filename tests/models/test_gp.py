@@ -3,15 +3,20 @@
 import dataclasses
 import math
 import resource
+from typing import Literal
 
 import pytest
 import torch
 from torch import Generator, Tensor
 
 from samba_rl import SafeCartPoleDoublePendulum, SafePendulum, Task, Transitions, UniformPolicy, UserError, rollout
+from samba_rl.data.plain import from_plain, to_plain
 from samba_rl.models import posterior
+from samba_rl.models.calibration import conformal_factor, episode_scores
+from samba_rl.models.fit_report import FitReport
 from samba_rl.models.gp import GPDynamics, GPSettings
 from samba_rl.models.likelihood import FitSettings
+from samba_rl.models.zeta import Entropy
 
 TASK = SafePendulum()
 QUICK = FitSettings(iterations=20, points=100)
@@ -49,16 +54,59 @@ def test_it_learns_the_pendulum_from_a_hundred_steps() -> None:
 def test_the_report_measures_calibration_and_conditioning() -> None:
     model = GPDynamics(TASK)
     report = model.fit(real(120))
-    scores = model.posterior.loo_scores()
-    assert report.z_std == pytest.approx(scores.square().mean(0).sqrt().tolist())
-    assert report.coverage95 == pytest.approx((scores.abs() < 1.95996).double().mean(0).tolist())
+    scores = episode_scores(model.posterior, real(120).episode)
+    assert scores is not None and report.validation == "episode-out" and min(report.factor) >= 1
+    assert report.z_std == pytest.approx((scores / model.factor).square().mean(0).sqrt().tolist())
+    assert report.coverage95 == pytest.approx((scores.abs() < 1.95996 * model.factor).double().mean(0).tolist())
     assert all(0.2 < value <= 1 for value in report.coverage50) and report.condition > 1
+    # The intervals are nested, and the fields of single levels are columns of the table.
+    assert len(report.coverage) == 5 and torch.equal(
+        torch.tensor(report.coverage).sort(0).values, torch.tensor(report.coverage)
+    )
+    assert (report.coverage[0], report.coverage[3]) == (report.coverage50, report.coverage95)
     assert report.precision_error == 0 and math.isnan(report.sparse_error)
-    for words in ("exact GP on 120 points", "95 % interval", "condition number"):
+    for words in ("exact GP on 120 points", "episode-out steps inside", "in 99%", "factor", "condition number"):
         assert words in report.describe()
     rough = GPDynamics(TASK, GPSettings(precision="float32", fit=FitSettings(noise_bounds=(1e-2, 1.0))))
     assert 0 < rough.fit(real(120)).precision_error < 0.05
     assert rough.predict(queries(5)).mean.dtype == torch.float32
+
+
+def test_a_report_from_before_calibration_is_still_read() -> None:
+    model = GPDynamics(TASK, GPSettings(fit=QUICK))
+    plain = to_plain(model.fit(real(60)))
+    for name in ("validation", "coverage", "factor"):
+        del plain[name]
+    old = from_plain(FitReport, plain, "report")
+    assert old.validation == "leave-one-out" and old.coverage == old.factor == ()
+    assert "leave-one-out steps inside" in old.describe() and "in 95%" in old.describe()
+    assert "in 99%" not in old.describe()
+
+
+@pytest.mark.parametrize("precision", ["float64", "float32"])
+def test_calibration_widens_every_prediction_and_nothing_else(precision: Literal["float64", "float32"]) -> None:
+    plain = GPDynamics(TASK, GPSettings(fit=QUICK, calibration="none", precision=precision))
+    wide = GPDynamics(TASK, GPSettings(fit=QUICK, precision=precision))
+    data = real(90)
+    data.x_next[::10] += 0.3  # a tail that no Gaussian noise has
+    assert plain.fit(data).factor == (1.0, 1.0)
+    scores = episode_scores(plain.posterior, data.episode)
+    assert scores is not None
+    factor = conformal_factor(plain.posterior.loo_scores(), scores)
+    assert wide.fit(data).factor == tuple(factor.tolist()) and float(factor.min()) > 1.1
+    near, calibrated = plain.predict(queries(20), loo=True), wide.predict(queries(20), loo=True)
+    assert torch.equal(near.mean, calibrated.mean) and near.zeta is not None and calibrated.zeta is not None
+    assert torch.equal(near.zeta, calibrated.zeta) and torch.equal(wide.factor, factor.to(wide.dtype))
+    assert torch.allclose(calibrated.variance, near.variance * wide.factor.square(), rtol=1e-6)
+    assert torch.allclose(wide.noise, plain.noise * wide.factor.square(), rtol=1e-6)
+    # More data change neither the factor nor what it scales.
+    for model in (plain, wide):
+        model.add(real(20, seed=3))
+    assert torch.equal(wide.factor, factor.to(wide.dtype))
+    assert torch.allclose(
+        wide.predict(queries(20)).variance, plain.predict(queries(20)).variance * wide.factor.square()
+    )
+    assert torch.allclose(Entropy().predict(wide, queries(5))[1], Entropy().predict(plain, queries(5))[1], rtol=1e-5)
 
 
 def test_adding_equals_conditioning_afresh_with_the_same_hyper_parameters() -> None:
@@ -231,6 +279,7 @@ def test_a_saved_model_is_restored_to_the_bit(settings: GPSettings) -> None:
     # Transitions that were measured after the fit do not belong to it.
     assert restored.load_state_dict(state, data) and len(restored) == 40
     assert restored.report is not None and restored.report.describe() == report.describe()
+    assert torch.equal(restored.factor, model.factor) and torch.equal(restored.noise, model.noise)
     for a, b in zip(restored.predict(queries(20), loo=True), model.predict(queries(20), loo=True), strict=True):
         assert a is not None and b is not None and torch.equal(a, b)
     assert not restored.load_state_dict(state | {"fingerprint": "0" * 64}, data)
