@@ -122,7 +122,9 @@ _MODEL_SMOKE = ModelBasedSettings(
     episodes=1,
     feasibility_iterations=2,
     first=FirstSettings(samples=60),
-    imagination=ImaginationSettings(iterations=2, last_iterations=2, trajectories=20, candidates=2, start_iterations=2),
+    imagination=ImaginationSettings(
+        iterations=2, last_iterations=2, trajectories=20, candidates=2, judged=100, starts=1, start_iterations=2
+    ),
     update=ProximalSettings(epochs=2, minibatch=300),
     model=GPSettings(fit=FitSettings(iterations=10)),
 )
@@ -135,7 +137,7 @@ _FREE = ModelFreeSettings(
     # Only to learn the scale of the observations.
     first=FirstSettings(samples=600, how="uniform"),
     # The measured value is the truth, so no margin for a model's errors is needed.
-    multiplier=MultiplierSettings(initial=1.0, factor=1.15, margin=0.0, slack=None),
+    multiplier=MultiplierSettings(initial=1.0, factor=1.15, steepness=2.0, reaction=2.0, margin=0.0, slack=None),
     # A wide squash: near the bound of a narrow one the Fisher matrix vanishes, and natural steps with it.
     policy=PolicySettings(std_floor_first=0.05, mean_bound=2.0),
     update=ProximalSettings(minibatch=500, policy_rate=1e-3),

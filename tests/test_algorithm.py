@@ -164,7 +164,7 @@ def test_a_consumer_that_goes_away_ends_the_run_where_it_is() -> None:
 def test_the_inner_loop_counts_the_control_iterations() -> None:
     agent, _ = agent_of()
     agent.tell(real(1))
-    list(agent._begin(last=False))
+    agent._begin(last=False)
     agent.work.control = 1
     (report,) = improve(agent)
     assert isinstance(report, ImprovementReport) and (report.control, report.controls) == (2, 2)
@@ -184,12 +184,13 @@ ROWS = {
 @pytest.mark.parametrize("name", ROWS)
 def test_a_row_of_ones_own_trains(name: str) -> None:
     row = ROWS[name]
-    agent, events = agent_of(learner=row, settings=QUICK)
+    agent, events = agent_of(learner=row, settings=PLAIN)
     policy = spend(agent)
     reports = improvements(events)
     assert len(trials(events)) == 3 and len(reports) == 6
     assert all(len(report.values) == (row.constraint is not None) for report in reports)
-    assert all((report.model_zeta != 0) is (row.zeta is not None) for report in reports)
+    # After the last trial information counts for nothing, and is not measured.
+    assert all((report.model_zeta != 0) is (row.zeta is not None) for report in reports[:-2])
     assert all(bool(parameter.isfinite().all()) for parameter in policy.parameters())
     assert any(report.kl > 0 for report in reports)
 

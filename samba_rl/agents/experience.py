@@ -35,6 +35,8 @@ class Experience(ABC):
     """Number of policies to choose from at the end."""
     trajectories: int
     """Number of trajectories to imagine at a time; 0 without a model."""
+    judged: int
+    """Number of fresh trajectories on which a policy is judged."""
     starts: int
     """Number of fresh policies that are improved beside the old one halfway."""
     start_iterations: int
@@ -100,7 +102,7 @@ class Imagination(Experience):
     ) -> None:
         self.model = GPDynamics(task, model, device)
         self.candidates, self.trajectories = settings.candidates, settings.trajectories
-        self.starts, self.start_iterations = settings.starts, settings.start_iterations
+        self.judged, self.starts, self.start_iterations = settings.judged, settings.starts, settings.start_iterations
         self.shielded = shielded
         self._task, self._zeta, self._settings = task, zeta, settings
         self._device = torch.device(device)
@@ -169,6 +171,7 @@ class OwnTrials(Experience):
     model: None = None
     candidates: int = 1
     trajectories: int = 0
+    judged: int = 0
     starts: int = 0
     start_iterations: int = 0
     shielded: bool = False

@@ -48,9 +48,8 @@ class Agent(AnyAgent):
         self._feasibility = Feasibility(
             self.constraints, self.multipliers, self._safest, settings.feasibility, self._experience.trajectories
         )
-        self._gate = Gate(
-            self.constraints, self.multipliers, self._feasibility, shielded=self._experience.shielded
-        )  # fmt: skip
+        judged, shielded = self._experience.judged, self._experience.shielded
+        self._gate = Gate(self.constraints, self.multipliers, self._feasibility, judged, shielded=shielded)
         self._latest: ImprovementReport | None = None
         self._work: Improvement | None = None
         self._asked = False
@@ -268,7 +267,9 @@ class Agent(AnyAgent):
         """Make the policy that searches for the least value of a constraint."""
         numbers = self._numbers
         still = self._fresh_policy(replace(numbers.policy, std=max(0.2, numbers.policy.std_floor)))
-        return Safest(still, constraint, numbers.advantage, numbers.rules, self._cpu_generator())
+        return Safest(
+            still, constraint, numbers.advantage, numbers.rules, self._cpu_generator(), 2 * self._experience.judged
+        )
 
     def report(
         self, traces: Traces, values: tuple[float, ...], weights: tuple[float, ...], step: UpdateReport | None

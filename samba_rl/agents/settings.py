@@ -153,6 +153,9 @@ class ImaginationSettings:
     candidates: int = 5
     """Number of latest policies to choose from at the end: the cheapest within the limits on the model is handed over,
     or else the safest. 1 takes the last one."""
+    judged: int = 1000
+    """Fresh trajectories on which a policy is judged, and twice as many for the least reachable value of a constraint;
+    three times as many while only the sampling error decides."""
     starts: int = 2
     """Number of fresh policies that are improved beside the old one when half of the real samples are spent; the best
     on the model goes on. A policy can be stuck where no small step is an improvement."""
@@ -184,6 +187,7 @@ class ModelBasedSettings(PolicyGradientSettings):
         at_least("imagination.last_iterations", self.imagination.last_iterations, 1)
         at_least("imagination.trajectories", self.imagination.trajectories, 2)
         at_least("imagination.candidates", self.imagination.candidates, 1)
+        at_least("imagination.judged", self.imagination.judged, 2)
         at_least("imagination.starts", self.imagination.starts, 0)
         at_least("imagination.start_iterations", self.imagination.start_iterations, 1)
 

@@ -17,9 +17,6 @@ from samba_rl.improve.step import Improver
 from samba_rl.improve.updates.rules import Proximal, UpdateSettings
 from samba_rl.types import Source, State
 
-FRESH = 2000
-"""Trajectories on which a policy is judged that was chosen for its low value on others."""
-
 
 @final
 class Safest:
@@ -32,9 +29,13 @@ class Safest:
         advantage: AdvantageSettings,
         update: UpdateSettings,
         generator: Generator,
+        fresh: int,
     ) -> None:
-        """Begin with the policy `start`, best one that does next to nothing: that is often safe."""
-        self._constraint = constraint
+        """Begin with the policy `start`, best one that does next to nothing: that is often safe.
+
+        The least value is estimated on so many `fresh` trajectories.
+        """
+        self._constraint, self.fresh = constraint, fresh
         self.best = copy.deepcopy(start)
         """The policy with the least value found so far."""
         self._improver = Improver(start, (), (constraint,), advantage, Proximal(), update, generator)
@@ -73,7 +74,7 @@ class Safest:
             self._improver.update(batch, generator)
             if not self._improver.finite:
                 self._improver.load_state_dict(before)
-        return estimate(self._constraint, source(self.best, FRESH, generator))
+        return estimate(self._constraint, source(self.best, self.fresh, generator))
 
 
 @final
@@ -108,7 +109,7 @@ class Feasibility:
             iterations = self._iterations if first or last else -(-self._iterations // 4)
             least = self.safest(i).least(source, iterations, self._trajectories, generator)
             if reached[i] < least.value:
-                own = estimate(constraint, source(policy, FRESH, generator))
+                own = estimate(constraint, source(policy, self.safest(i).fresh, generator))
                 if own < least:
                     least = own
                     self.safest(i).start_from(policy)

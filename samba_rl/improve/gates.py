@@ -83,10 +83,11 @@ class Gate:
         constraints: tuple[Constraint, ...],
         multipliers: Multipliers,
         feasibility: Feasibility,
+        trajectories: int,
         *,
         shielded: bool,
     ) -> None:
-        self.shield = Shield(constraints, multipliers)
+        self.shield = Shield(constraints, multipliers, trajectories)
         self.verdict: Verdict | None = None
         """Judgement of the policy that makes the next trial, or of the one that was handed over."""
         self.actor: Candidate | None = None

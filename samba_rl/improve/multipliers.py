@@ -43,7 +43,7 @@ class MultiplierSettings:
     """Lower bound of λ. A multiplier that shrinks to nothing takes too long to grow back."""
     cap: float = 50.0
     """Upper bound of λ. With a limit that cannot be met λ would grow forever and the cost would be ignored."""
-    margin: float = 0.15
+    margin: float = 0.1
     """Safety margin in [0, 1): on the model the value is held this share below the target, since the model errs. It is
     widened while policies look too unsafe to act."""
     slack: float | None = 0.4

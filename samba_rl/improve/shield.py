@@ -15,10 +15,6 @@ from samba_rl.improve.multipliers import Multipliers
 from samba_rl.improve.policies import GaussianPolicy
 from samba_rl.types import Source, State, Traces
 
-TRAJECTORIES = 1000
-"""Fresh imagined trajectories on which a policy is judged."""
-MORE_TRAJECTORIES = 2000
-"""Further ones, if only the sampling error speaks against it."""
 CONFIDENCE = 1.645
 """Standard errors in an upper bound: 95 % one-sided."""
 REMEMBERED = 5
@@ -108,8 +104,9 @@ class Candidate:
 class Shield:
     """Judges policies by what the model imagines and by how well past trials were predicted."""
 
-    def __init__(self, constraints: tuple[Constraint, ...], multipliers: Multipliers) -> None:
-        self._constraints, self._multipliers = constraints, multipliers
+    def __init__(self, constraints: tuple[Constraint, ...], multipliers: Multipliers, trajectories: int) -> None:
+        """Judge on so many fresh imagined trajectories, and on three times as many while the sampling error decides."""
+        self._constraints, self._multipliers, self._trajectories = constraints, multipliers, trajectories
         self.tried: list[Candidate] = []
         """The latest policies that made a trial."""
         self._predicted = [0.0 for _ in constraints]
@@ -141,7 +138,7 @@ class Shield:
         if candidate.starts is None:
             return Verdict(cost + self.optimism, amounts, tuple(bounds), ceilings)
         n = len(candidate.starts)
-        again = imagine(candidate.starts)(policy, TRAJECTORIES, _seeded(policy, seed))
+        again = imagine(candidate.starts)(policy, self._trajectories, _seeded(policy, seed))
         expected, expected_amounts = self._means(again)
         cost += n / (EVIDENCE + n) * (candidate.cost - expected)
         rows = zip(self._multipliers.units, candidate.amounts, expected_amounts, strict=True)
@@ -164,7 +161,7 @@ class Shield:
         scratch = copy.deepcopy(policy)
         scratch.load_state_dict(candidate.state)
         starts = trial.x[:, 0]
-        cost, amounts = self._means(imagine(starts)(scratch, TRAJECTORIES, _seeded(policy, seed)))
+        cost, amounts = self._means(imagine(starts)(scratch, self._trajectories, _seeded(policy, seed)))
         real_cost, real_amounts = self._means(trial)
         self._predicted = [DECAY * sum_ + each for sum_, each in zip(self._predicted, amounts, strict=True)]
         self._realised = [DECAY * sum_ + each for sum_, each in zip(self._realised, real_amounts, strict=True)]
@@ -179,11 +176,11 @@ class Shield:
     def _traces(self, policy: GaussianPolicy, source: Source, seed: int, ceilings: tuple[float, ...]) -> Traces:
         """Imagine trajectories, and more of them while only the sampling error decides."""
         generator = _seeded(policy, seed)
-        traces = source(policy, TRAJECTORIES, generator)
+        traces = source(policy, self._trajectories, generator)
         for constraint, ceiling, factor in zip(self._constraints, ceilings, self.factors(), strict=True):
             value, error = estimate(constraint, traces)
             if factor * value <= ceiling < factor * (value + CONFIDENCE * error):
-                return Traces.joined([traces, source(policy, MORE_TRAJECTORIES, generator)])
+                return Traces.joined([traces, source(policy, 2 * self._trajectories, generator)])
         return traces
 
     def state_dict(self) -> State:

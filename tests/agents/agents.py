@@ -33,7 +33,10 @@ QUICK = replace(
     policy=PolicySettings(hidden=(8,)),
 )
 """Settings for learners on a GP model, for a run of a second."""
-PLAIN = replace(QUICK, feasibility_iterations=0)
+PLAIN = replace(
+    QUICK, feasibility_iterations=0, shield="off", imagination=replace(QUICK.imagination, starts=0)
+)  # fmt: skip
+"""The same without feasibility, gates and fresh starts: two control iterations after each trial."""
 COST_ALONE = LEARNERS["samba"].with_zeta(None)
 
 

@@ -40,7 +40,9 @@ def _threads() -> Iterator[None]:
 
 # At any event ---------------------------------------------------------------------------------------------------------
 
-SMALL = replace(QUICK, imagination=ImaginationSettings(2, 3, 20, candidates=2))
+SMALL = replace(
+    QUICK, imagination=ImaginationSettings(2, 3, 20, candidates=2, judged=20, starts=1, start_iterations=1)
+)  # fmt: skip
 FREE = replace(quick_settings("ppo"), real_samples=80, episodes=2)
 PLANET = replace(
     quick_planet(),
@@ -175,7 +177,7 @@ def test_a_limit_that_turns_out_infeasible_at_the_end_is_no_exception(monkeypatc
     monkeypatch.setattr(Line, "safety", unsafe_everywhere)
     settings = replace(SMALL, real_samples=20)
     events = check_every_event("samba", settings, Line())
-    assert isinstance(events[-1], Notice) and "looks infeasible" in events[-1].text
+    assert any(isinstance(event, Notice) and "looks infeasible" in event.text for event in events)
 
 
 # In the middle of an improvement --------------------------------------------------------------------------------------

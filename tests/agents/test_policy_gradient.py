@@ -51,12 +51,12 @@ def chosen_speed(
         return UpdateReport(0.0, 0.0, 0, (0.0, 0.0))
 
     patch.setattr(ProximalUpdate, "__call__", go)
-    patch.setattr(Imagination, "_source", lambda self, zeta: RealSource(self._task.world()))
+    patch.setattr(Imagination, "_source", lambda self, zeta, starts=None: RealSource(self._task.world()))
     settings = replace(
         PLAIN,
         constraint=ConstraintSettings(limit=limit),
         multiplier=MultiplierSettings(margin=0.0),
-        imagination=ImaginationSettings(len(speeds), len(speeds), 20, candidates=candidates),
+        imagination=ImaginationSettings(len(speeds), len(speeds), 20, candidates=candidates, starts=0),
         policy=PolicySettings(hidden=(8,), std=1e-3, std_floor_first=1e-3, std_floor=1e-3, mean_bound=None),
     )
     agent, _ = agent_of(Line(goal=1.0), COST_ALONE, settings)

@@ -18,6 +18,7 @@ from samba_rl.data.packing import pack
 from samba_rl.events import Event, ImprovementReport
 from samba_rl.improve.constraints import CVaR, Expectation
 from samba_rl.improve.objectives import Cost, Information
+from samba_rl.improve.policies import PolicySettings
 from samba_rl.improve.step import Improver
 from samba_rl.improve.updates.batch import Batch, UpdateReport
 from samba_rl.improve.updates.natural import NaturalUpdate
@@ -86,11 +87,16 @@ class Poison:
         victims[self.victim].data.view(-1)[0] = math.nan if self.victim == "policy" else math.inf
 
 
+def flat(settings: PolicySettings) -> PolicySettings:
+    """Return settings whose std floor is the same at every control iteration."""
+    return replace(settings, std_floor_first=settings.std_floor)
+
+
 def everything(agent: Agent) -> dict[str, bytes]:
     """Return the parts of the state that a control iteration changes, one by one."""
     return {
         "improver": pack(agent.improver.state_dict()),
-        "multipliers": pack({"each": [[one.value, one.least] for one in agent.multipliers.each]}),
+        "multipliers": pack({"each": [one.state_dict() for one in agent.multipliers.each]}),
         "generator": pack({"generator": agent.generator.get_state()}),
     }
 
@@ -123,7 +129,7 @@ def test_everything_is_as_before_a_failed_update(rule: str, victim: str, monkeyp
     settings = quick_settings(row)
     assert isinstance(settings, ModelBasedSettings)
     # Several minibatches, so that an update draws random numbers.
-    settings = replace(settings, update=replace(settings.update, minibatch=400))
+    settings = replace(settings, update=replace(settings.update, minibatch=400), policy=flat(settings.policy))
     agent, _ = agent_of(learner=row, settings=settings, seed=1)
     agent.tell(real(3))
     poison = Poison(monkeypatch, victim, (1, 2), lambda: agent.improver)

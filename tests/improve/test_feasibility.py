@@ -15,7 +15,7 @@ from samba_rl.agents.settings import ModelBasedSettings
 from samba_rl.events import Event, ImprovementReport, Notice
 from samba_rl.improve.advantages import AdvantageSettings
 from samba_rl.improve.constraints import Constraint, CVaR, Estimate, Expectation
-from samba_rl.improve.feasibility import FRESH, Safest
+from samba_rl.improve.feasibility import Safest
 from samba_rl.improve.multipliers import MultiplierSettings
 from samba_rl.improve.policies import GaussianPolicy, PolicySettings
 from samba_rl.improve.updates.proximal import ProximalSettings
@@ -33,6 +33,7 @@ FAST = UpdateSettings(
     TrustRegionSettings(),
 )
 SMALL = AdvantageSettings(hidden=(8,))
+FRESH = 2000
 
 
 @pytest.fixture(autouse=True)
@@ -65,7 +66,7 @@ def down(observation: Tensor, generator: Generator) -> Tensor:
 
 def safest(constraint: Constraint) -> tuple[Safest, GaussianPolicy]:
     policy = simple_policy(hidden=(8,), std=0.2, mean_bound=1.1)
-    return Safest(policy, constraint, SMALL, FAST, seeded(0)), policy
+    return Safest(policy, constraint, SMALL, FAST, seeded(0), FRESH), policy
 
 
 @pytest.mark.parametrize(

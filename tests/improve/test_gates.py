@@ -1,11 +1,169 @@
-"""When a policy is stranded."""
+"""Gates: when a policy is stranded, when it must be improved further, and which one acts or is handed over instead."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING, cast
 
-from samba_rl.improve.gates import STRANDED, is_stranded
-from tests.traces import by_hand, double
+import pytest
+import torch
+from torch import Tensor
+
+from samba_rl.improve.constraints import CVaR
+from samba_rl.improve.gates import ROUNDS, STRANDED, Gate, Improvement, is_stranded
+from samba_rl.improve.multipliers import Multipliers, MultiplierSettings
+from samba_rl.improve.policies import GaussianPolicy
+from samba_rl.improve.shield import Candidate
+from samba_rl.tasks.rollout import RealSource
+from samba_rl.types import Source, Traces
+from tests.line import Line
+from tests.traces import by_hand, double, last_layer, seeded, simple_policy
+
+if TYPE_CHECKING:
+    from samba_rl.improve.feasibility import Feasibility
+
+SOURCE = RealSource(Line(goal=1.0).world())
+SAFE, UNSAFE = 0.1, 0.4
+"""Speeds: the faster policy is cheaper, and above the limit of 0.05."""
+
+
+class Known:
+    """A search for the least value that found policies of these speeds."""
+
+    def __init__(self, *speeds: float) -> None:
+        self._speeds = speeds
+
+    def safest_known(self) -> list[GaussianPolicy]:
+        return [going(speed) for speed in self._speeds]
+
+
+def imagine(starts: Tensor | None) -> Source:
+    return SOURCE
+
+
+def going(speed: float) -> GaussianPolicy:
+    policy = simple_policy(std=1e-3)
+    with torch.no_grad():
+        last_layer(policy).weight.zero_()
+        last_layer(policy).bias.fill_(speed)
+    return policy
+
+
+def gate_of(*safest: float, shielded: bool = True) -> tuple[Gate, Multipliers]:
+    constraints = (CVaR(name="edge", limit=0.05),)
+    multipliers = Multipliers(MultiplierSettings(), constraints)
+    known = cast("Feasibility", Known(*safest))
+    return Gate(constraints, multipliers, known, 1000, shielded=shielded), multipliers
+
+
+def trial_of(speed: float) -> Traces:
+    return SOURCE(going(speed), 5, seeded(1))
+
+
+def speed_of(policy: GaussianPolicy) -> float:
+    return round(float(policy.mean_action(double([[0.0]]))), 6)
+
+
+def acting_speed(gate: Gate) -> float:
+    assert gate.actor is not None
+    policy = going(0.0)
+    policy.load_state_dict(gate.actor.state)
+    return speed_of(policy)
+
+
+def test_a_safe_policy_is_cleared_at_once() -> None:
+    gate, multipliers = gate_of(0.0)
+    work = Improvement(planned=8, controls=8, control=8)
+    assert gate.before_trial(going(SAFE), work, imagine, 0, 3) == [] and work.cleared and work.controls == 8
+    assert acting_speed(gate) == pytest.approx(SAFE)
+    assert gate.verdict is not None and gate.verdict.passes and multipliers.each[0].caution == 1
+
+
+def test_an_unsafe_policy_is_improved_further_with_more_caution_and_then_replaced() -> None:
+    gate, multipliers = gate_of(0.0)
+    work = Improvement(planned=8, controls=8, control=8)
+    cautions = []
+    for number in range(ROUNDS):
+        assert gate.before_trial(going(UNSAFE), work, imagine, 0, 3) == [] and not work.cleared
+        assert work.controls == 8 + 2 * (number + 1)  # a quarter of those planned each time
+        cautions.append(multipliers.each[0].caution)
+    assert cautions == sorted(cautions, reverse=True) and cautions[-1] < 0.5
+    (notice,) = gate.before_trial(going(UNSAFE), work, imagine, 0, 3)
+    assert notice.text.startswith("trial 3: the safest known policy takes its place; CVaR 0.9 of the edge cost")
+    assert work.cleared and acting_speed(gate) == 0.0
+
+
+def test_where_nothing_is_safe_enough_that_is_said() -> None:
+    gate, _ = gate_of(0.9)
+    work = Improvement(planned=8, controls=8, control=8, rounds=ROUNDS)
+    (notice,) = gate.before_trial(going(UNSAFE), work, imagine, 0, 1)
+    assert notice.text.startswith("trial 1: no known policy looks safe enough; CVaR") and work.cleared
+    assert acting_speed(gate) == pytest.approx(UNSAFE)  # it is the less unsafe of the two
+    assert gate.verdict is not None and not gate.verdict.passes
+
+
+def test_without_a_shield_every_policy_acts() -> None:
+    gate, _ = gate_of(0.0, shielded=False)
+    work = Improvement(planned=8, controls=8, control=8)
+    assert gate.before_trial(going(UNSAFE), work, imagine, 0, 1) == [] and work.cleared and gate.actor is None
+
+
+def ended(*speeds: float, rounds: int = 0) -> Improvement:
+    states = [Candidate.of("", going(speed)).state for speed in speeds]
+    return Improvement(last=True, planned=8, controls=8, control=8, candidates=states, rounds=rounds)
+
+
+def test_the_cheapest_safe_one_of_the_last_policies_is_handed_over() -> None:
+    gate, _ = gate_of(0.0)
+    policy, work = going(UNSAFE), ended(0.1, 0.2, UNSAFE)
+    assert gate.hand_over(policy, work, imagine, 0) == [] and work.cleared and speed_of(policy) == pytest.approx(0.2)
+
+
+def test_unsafe_last_policies_are_improved_further_before_an_earlier_one_is_handed_over() -> None:
+    gate, multipliers = gate_of(0.0)
+    policy = going(UNSAFE)
+    gate.before_trial(going(SAFE), Improvement(planned=8, controls=8, control=8), imagine, 0, 2)
+    gate.note(policy, imagine, 0, trial_of(SAFE))
+    work = ended(UNSAFE, 0.5)
+    assert gate.hand_over(policy, work, imagine, 0) == [] and not work.cleared and work.controls == 10
+    assert multipliers.each[0].caution < 1 and speed_of(policy) == pytest.approx(UNSAFE)
+    work = ended(UNSAFE, 0.5, rounds=ROUNDS)
+    (notice,) = gate.hand_over(policy, work, imagine, 0)
+    # The tried policy is cheaper than the safest, which stands still.
+    assert notice.text == "the policy of trial 2 is handed over; it looks better" and speed_of(policy) == 0.1
+
+
+def test_a_limit_that_nothing_keeps_is_announced() -> None:
+    gate, _ = gate_of(0.9)
+    policy = going(UNSAFE)
+    (notice,) = gate.hand_over(policy, ended(UNSAFE, rounds=ROUNDS), imagine, 0)
+    assert notice.text.startswith("the limit is not kept: CVaR 0.9 of the edge cost of a trajectory is bounded by")
+    assert gate.verdict is not None and not gate.verdict.passes
+
+
+def test_without_a_shield_the_best_of_the_last_policies_is_handed_over_and_a_missed_limit_is_announced() -> None:
+    gate, _ = gate_of(0.0, shielded=False)
+    policy, work = going(UNSAFE), ended(0.35, UNSAFE)
+    (notice,) = gate.hand_over(policy, work, imagine, 0)
+    assert work.cleared and speed_of(policy) == pytest.approx(0.35) and "the limit is not kept" in notice.text
+
+
+def test_a_gate_is_restored_from_its_state() -> None:
+    gate, _ = gate_of(0.0)
+    gate.before_trial(going(SAFE), Improvement(planned=8, controls=8, control=8), imagine, 0, 2)
+    other, _ = gate_of(0.0)
+    other.load_state_dict(gate.state_dict())
+    assert other.verdict == gate.verdict and acting_speed(other) == acting_speed(gate)
+    gate.note(going(0.0), imagine, 0, trial_of(SAFE))
+    other.load_state_dict(gate.state_dict())
+    assert other.actor is None and [one.name for one in other.shield.tried] == ["the policy of trial 2"]
+
+
+def test_the_last_policies_are_kept_two_control_iterations_apart() -> None:
+    kept = [
+        control for control in range(1, 9) if Improvement(last=True, controls=8, control=control).keeps(3)
+    ]  # fmt: skip
+    assert kept == [4, 6, 8] and not Improvement(controls=8, control=8).keeps(3)
 
 
 def test_a_policy_is_stranded_where_all_trajectories_cost_the_same() -> None:

@@ -11,7 +11,7 @@ from torch import Generator, Tensor
 from samba_rl.improve.constraints import Constraint, CVaR
 from samba_rl.improve.multipliers import Multipliers, MultiplierSettings
 from samba_rl.improve.policies import GaussianPolicy
-from samba_rl.improve.shield import EVIDENCE, MORE_TRAJECTORIES, REMEMBERED, TRAJECTORIES, Candidate, Shield
+from samba_rl.improve.shield import EVIDENCE, REMEMBERED, Candidate, Shield
 from samba_rl.tasks.rollout import RealSource
 from samba_rl.types import Policy, Source, Traces
 from tests.line import Line
@@ -19,6 +19,7 @@ from tests.traces import double, last_layer, simple_policy
 
 TASK = Line(goal=1.0)
 SOURCE = RealSource(TASK.world())
+TRAJECTORIES = 1000
 EDGE = CVaR(name="edge", limit=1.0)
 
 
@@ -48,7 +49,7 @@ def tried(speed: float, *, dearer: float = 0.0, amount: float = 0.0) -> Candidat
 
 def shield(*limits: float) -> Shield:
     constraints: tuple[Constraint, ...] = tuple(CVaR(name="edge", limit=limit) for limit in limits)
-    return Shield(constraints, Multipliers(MultiplierSettings(margin=0.0), constraints))
+    return Shield(constraints, Multipliers(MultiplierSettings(margin=0.0), constraints), TRAJECTORIES)
 
 
 def chosen(speeds: tuple[float, ...], *limits: float) -> tuple[str, bool]:
@@ -95,7 +96,7 @@ def test_more_trajectories_are_imagined_while_only_the_sampling_error_decides() 
         return SOURCE(policy, n, generator)
 
     value = EDGE.measure(SOURCE(going(0.4), 1000, Generator().manual_seed(0)))
-    for limit, expected in ((50.0, [TRAJECTORIES]), (1.001 * value, [TRAJECTORIES, MORE_TRAJECTORIES])):
+    for limit, expected in ((50.0, [TRAJECTORIES]), (1.001 * value, [TRAJECTORIES, 2 * TRAJECTORIES])):
         asked.clear()
         shield(limit).judge(going(0.0), candidate(0.4), lambda _: counted, 0)
         assert asked == expected
