@@ -198,6 +198,8 @@ def real_episodes(
     wanted = episodes if episodes is not None else STEPS if steps is None else steps
     if wanted < 1:
         raise UserError(f"cannot evaluate {wanted} {unit}; at least 1 is needed")
+    if not 0 <= seed < 2**63:
+        raise UserError(f"seed = {seed}; give a whole number from 0 to 2^63 - 1")
     generator = torch.Generator().manual_seed(seed)
     # A rig runs one episode at a time anyway, and its progress can then be followed.
     most = BATCH if task.parallel else 1

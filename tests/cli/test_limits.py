@@ -13,8 +13,8 @@ from rich.console import Console
 
 from samba_rl.cli import main
 from samba_rl.cli.display import MISSED, print_breaches
-from samba_rl.runs import training
 from samba_rl.runs.limits import Breach
+from samba_rl.runs.summary import summary_of
 from tests.cli.commands import LINE, QUICK
 
 LINE_IN_DANGER = "from tests.line import Line\n\n\ndef task():\n    return Line(goal=1.0)\n"
@@ -74,15 +74,14 @@ def test_without_an_evaluation_only_the_model_has_a_say(
 def test_the_verdict_of_the_model_decides_too(
     kept: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    plain = training.summary_of
 
     def judged(*of: Any) -> dict[str, Any]:
-        found = plain(*of)
+        found = summary_of(*of)
         (limit,) = found["constraints"]
         limit.update(bound=4.35, accepted=0.73)
         return {**found, "limit_kept": kept}
 
-    monkeypatch.setattr(training, "summary_of", judged)
+    monkeypatch.setattr("samba_rl.runs.training.summary_of", judged)
     out = str(tmp_path / "run")
     status = 0 if kept else MISSED
     assert main(["train", LINE, "--preset", "smoke", "--out", out, *QUICK]) == status
