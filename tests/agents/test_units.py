@@ -61,7 +61,7 @@ def check_same(one: Outcome, other: Outcome, tolerance: float) -> None:
         assert torch.allclose(value, other.policy[name], rtol=0, atol=tolerance), name
     assert other.returns == pytest.approx(one.returns, rel=tolerance)
     for mine, due in zip(other.weights, one.weights, strict=True):
-        assert mine == pytest.approx(due, rel=tolerance)
+        assert mine == pytest.approx(due, rel=tolerance, abs=tolerance)
 
 
 @pytest.mark.parametrize(
