@@ -16,6 +16,10 @@ from samba_rl.types import Policy
 
 FILE = "audit.json"
 """File in a cell's folder with the measured value of the first constraint by trial."""
+AUDIT_SEED = 2_000_000
+"""Seed of the audit of trial 0 in a run with seed 0."""
+SEED_STRIDE = 10_000
+"""Distance of the audit seeds of two runs, so that no two audits of a grid share their start states."""
 STEPS = 5_000
 """Largest number of real steps with each policy; none of them is used for learning."""
 
@@ -28,21 +32,29 @@ class Audit:
     """
 
     def __init__(
-        self, task: Task, learner: Learner, settings: Settings, folder: Path, steps: int, workers: int | None
+        self, task: Task, learner: Learner, settings: Settings, folder: Path, steps: int, workers: int | None, seed: int
     ) -> None:
-        """Read the values that the folder already holds; `steps` limits the real steps with each policy."""
+        """Read the values that the folder already holds; `steps` limits the real steps with each policy.
+
+        `seed` is the run's.
+        """
         self._task, self._path, self._workers = task, folder / FILE, workers
-        self._steps = min(steps, STEPS)
+        self._steps, self._seed = min(steps, STEPS), AUDIT_SEED + SEED_STRIDE * seed
         self._constraints = settings.constraints(learner, task.constraints) if learner.source.imagines else ()
         self.realised = read_audit(folder)
 
     def __call__(self, iteration: int, policy: Policy) -> None:
         """Measure the policy that was learned from trial `iteration`, unless that has been done."""
         if self._constraints and iteration not in self.realised:
-            constraints, workers = self._constraints, self._workers
-            self.add(
-                iteration, evaluate(self._task, policy, steps=self._steps, constraints=constraints, workers=workers)
+            found = evaluate(
+                self._task,
+                policy,
+                steps=self._steps,
+                seed=self._seed + iteration,
+                constraints=self._constraints,
+                workers=self._workers,
             )
+            self.add(iteration, found)
 
     def add(self, iteration: int, evaluation: Evaluation) -> None:
         """Record the first constraint of an evaluation of the policy that was learned from trial `iteration`."""

@@ -168,7 +168,7 @@ def run_cell(
     from samba_rl.runs.folder import CONFIG
 
     settings = cell.settings()
-    audit = Audit(make_task(cell.task), find_learner(cell.learner), settings, folder, steps, workers)
+    audit = Audit(make_task(cell.task), find_learner(cell.learner), settings, folder, steps, workers, cell.seed)
     if (folder / CONFIG).exists():
         run = resume(folder, log=log, workers=workers, watch=audit)
     else:

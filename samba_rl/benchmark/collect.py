@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any, Literal
 from samba_rl.agents.settings import Settings
 from samba_rl.benchmark.audit import read_audit
 from samba_rl.benchmark.cells import Cell, CellResult, read_result, result_of
-from samba_rl.data.plain import from_plain, to_plain
+from samba_rl.data.plain import to_plain
 from samba_rl.errors import UserError
 from samba_rl.learners import Learner, find_learner
 from samba_rl.presets import make_settings
-from samba_rl.runs.evaluation import Evaluation
+from samba_rl.runs.evaluation import read_evaluations
+from samba_rl.runs.limits import Breach, breaches, measured_breaches
 
 if TYPE_CHECKING:
     from samba_rl.runs import Run
@@ -43,6 +44,8 @@ class Found:
     """Settings by dotted name."""
     changed: tuple[str, ...] = ()
     """Names of the settings that differ from the preset's."""
+    breaches: tuple[Breach, ...] = ()
+    """Limits that the final policy does not keep."""
 
 
 def collect(
@@ -107,7 +110,6 @@ def _run(
     tell: Callable[[str], None],
 ) -> Found:
     from samba_rl.runs import load_run
-    from samba_rl.runs.folder import EVALUATION, read_json
     from samba_rl.runs.listing import overview
 
     seen = overview(folder)
@@ -122,16 +124,14 @@ def _run(
     cell = cell_of(run)
     known = cells.get(cell)
     if known is None or not _is_of(known, run):
-        if (folder / EVALUATION).exists():
-            kept, where = read_json(folder / EVALUATION), str(folder / EVALUATION)
-            with_noise: Evaluation = from_plain(Evaluation, kept.get("with_noise"), f"{where}: with_noise")
-            without: Evaluation = from_plain(Evaluation, kept.get("without_noise"), f"{where}: without_noise")
-        else:
+        both = read_evaluations(folder)
+        if both is None:
             tell(f"Evaluating {folder.name}: {steps:,} steps")
-            with_noise, without = run.evaluate_both(steps, workers)
-        known = result_of(run, cell, with_noise, without, read_audit(folder))
+            both = run.evaluate_both(steps, workers)
+        known = result_of(run, cell, *both, read_audit(folder))
     settings, changed = _named(run.row, run.settings), tuple(name for name, _ in changes(run))
-    return replace(one, result=known, run=run, settings=settings, changed=changed)
+    missed = tuple(breaches(run.summary, known.with_noise))
+    return replace(one, result=known, run=run, settings=settings, changed=changed, breaches=missed)
 
 
 def _is_of(result: CellResult, run: Run) -> bool:
@@ -150,9 +150,11 @@ def _cell(result: CellResult) -> Found:
         settings, usual = {}, {}
     changed = tuple(name for name, value in settings.items() if usual[name] != value)
     problem = "the run's folder is not available, only its result"
+    missed = tuple(measured_breaches(result.with_noise, [result.tail[-1].target] if result.tail else ()))
     return Found(
-        cell.name, "finished", cell.task, cell.learner, cell.seed, cell.preset, problem, result, None, settings, changed
-    )
+        cell.name, "finished", cell.task, cell.learner, cell.seed, cell.preset, problem, result,
+        settings=settings, changed=changed, breaches=missed,
+    )  # fmt: skip
 
 
 # The cell of a run ----------------------------------------------------------------------------------------------------

@@ -186,9 +186,10 @@ def _paper_safety(task: str, learner: str, limit: float) -> Sequence[Value]:
 def table_2(results: Iterable[CellResult], limits: Sequence[float] = LIMITS) -> list[Table]:
     """Return Table 2, constraint satisfaction and return under each limit, for each preset and budget."""
 
-    def row(groups: Groups, task: str, learner: str, limit: float, alpha: float | None) -> Row:
+    def row(groups: Groups, task: str, learner: str, limit: float, alpha: float | None, *, both: bool) -> Row:
         of = results_under(groups, task, learner, limit)
         evaluations = [result.with_noise for result in of]
+        own = ", ".join(f"{level:g}" for level in sorted({e.alpha for e in evaluations}))
         paper = _paper_safety(task, learner, limit)
 
         def quartile(i: int) -> list[Measured]:
@@ -199,16 +200,17 @@ def table_2(results: Iterable[CellResult], limits: Sequence[float] = LIMITS) -> 
             *(_figure(quartile(i), paper[i]) for i in range(3)),
             _within(_measured(evaluations, lambda e: e.safety_mean), limit, paper[3]),
             _within([cvar_at(alpha, e) for e in evaluations], limit, paper[4]),
+            *[_within([cvar_at(None, e) for e in evaluations], limit, None)] * both,
             _figure(_measured(evaluations, lambda e: e.return_mean), paper[5]),
         )
-        levels = {e.alpha if alpha is None else alpha for e in evaluations}
-        alphas = ", ".join(f"{level:g}" for level in sorted(levels))
+        alphas = own if alpha is None or not own else f"{alpha:g}" + f", own {own}" * (own != f"{alpha:g}")
         return Row((system_name(task), _xi(limit), learner_name(learner), alphas), entries)
 
     columns = (
         Column("Seeds", "count"), Column("25 %"), Column("50 %"), Column("75 %"), Column("Expectation ≤ ξ", "verdict"),
-        Column("CVaR ≤ ξ", "verdict"), Column("Return"),
+        Column("CVaR ≤ ξ", "verdict"),
     )  # fmt: skip
+    own_alpha, gain = Column("CVaR at own α ≤ ξ", "verdict"), Column("Return")
     tables = []
     for setup, groups in group_results(results).items():
         caption = (
@@ -217,21 +219,24 @@ def table_2(results: Iterable[CellResult], limits: Sequence[float] = LIMITS) -> 
             "without a limit is listed under each ξ. The paper's values are shown under the ξ that they refer to."
         )
         alpha = common_alpha(groups)
+        both = alpha is not None and any(r.with_noise.alpha != alpha for rs in groups.values() for r in rs)
+        if both:
+            caption += " Learners that were given another α have CVaR at that level too."
         if alpha is None:
             caption += " α differs between learners, because some of these results have CVaR at their own α only."
         others = sorted({key.limit for key in groups if key.limit is not None} - set(limits))
         if others:
             caption += f" Results with other limits are left out: ξ = {', '.join(map(_xi, others))}."
         rows = [
-            row(groups, task, learner, limit, alpha)
+            row(groups, task, learner, limit, alpha, both=both)
             for task in systems_in(groups)
             for limit in limits
             for learner in learners_in(groups, task, 2)
         ]
         title = "Constraint satisfaction and return"
-        tables.append(
-            _table("table-2", title, caption + _noise_in_words(groups), setup, "System ξ Learner α", columns, rows)
-        )
+        headings = (*columns, *[own_alpha] * both, gain)
+        caption += _noise_in_words(groups)
+        tables.append(_table("table-2", title, caption, setup, "System ξ Learner α", headings, rows))
     return tables
 
 

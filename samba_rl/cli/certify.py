@@ -26,6 +26,7 @@ def certify(
     confidence: float = 0.95,
     episodes: int | None = None,
     seed: int | None = None,
+    limit: float | None = None,
     step_bound: float = 1.0,
     *,
     deterministic: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
@@ -43,6 +44,7 @@ def certify(
         confidence: Probability with which all bounds hold together.
         episodes: Number of real episodes. Default: 2000; a rig, which runs them one by one, needs the number.
         seed: Seed of the episodes. Default: a fresh seed, which is printed.
+        limit: Limit to certify instead of the run's own. A learner without a limit gets CVaR of each safety cost.
         step_bound: Largest safety cost that a step can have; 1 for the paper's systems.
         deterministic: Leave out the noise of the policy's actions.
         task: Your own system, as module:function or file.py:function.
@@ -64,20 +66,22 @@ def certify(
             count,
             confidence,
             seed,
+            limit=limit,
             step_bound=step_bound,
             deterministic=deterministic,
             workers=workers,
             tell=lambda done: status.update(f"{title}: {done:,} of {count:,} episodes"),
         )
     result = to_plain(certificate.to_json())
-    write_json(run / CERTIFICATE, result)
     if as_json:
         print(json.dumps(result, ensure_ascii=False))
     else:
         console.print(_table(title, certificate))
         colour = {True: "green", False: "red"}
-        for limit, words in zip(certificate.limits, certificate.verdicts(), strict=True):
-            console.print(f"[{colour[limit.certified]}]{text(words)}[/]", soft_wrap=True)
+        for one, words in zip(certificate.limits, certificate.verdicts(), strict=True):
+            console.print(f"[{colour[one.certified]}]{text(words)}[/]", soft_wrap=True)
+    # Last: the episodes are not lost if the folder cannot be written.
+    write_json(run / CERTIFICATE, result)
     return 0 if certificate.certified else 1
 
 

@@ -16,15 +16,17 @@ from samba_rl.errors import Paused, Stopped, UserError
 from samba_rl.events import Event, Log
 from samba_rl.improve.policies import GaussianPolicy
 from samba_rl.runs import Run
+from samba_rl.runs.evaluation import Evaluation
 from samba_rl.runs.folder import CONFIG, EVALUATION, write_json
+from samba_rl.runs.limits import Breach, breaches
 from samba_rl.runs.session import About
 from samba_rl.runs.tensorboard import TensorBoardLog, available
 
 if TYPE_CHECKING:
     from samba_rl.tasks.task import Task
 
-INTERRUPTED, PAUSED = 130, 3
-"""Exit codes of runs that did not finish."""
+INTERRUPTED, PAUSED, MISSED = 130, 3, 4
+"""Exit codes of runs that did not finish, and of those whose policy does not keep a limit."""
 EVALUATION_STEPS = {True: 10_000, False: 3_000}
 """Steps of an evaluation, by whether the system's equations are known; a simulator is slow."""
 PLANNED_STEPS = 3_000
@@ -74,21 +76,12 @@ class RunDisplay:
                 self._print_resume()
             raise
         self.console.print(summary_table(self._title, run))
-        if evaluation:
-            self._evaluate(run, workers)
+        measured = self._evaluate(run, workers) if evaluation else None
         drawn = self._draw(run) if pictures else []
-        if run.summary.get("limit_kept") is False:
-            missed = "; ".join(
-                f"{limit['constraint']}: up to {limit['bound']:.3g} on the model, {limit['accepted']:.3g} is accepted"
-                for limit in run.summary["constraints"]
-                if limit["bound"] > limit["accepted"]
-            )
-            self.console.print(f"[bold red]The limit is not kept.[/] {text(missed)}", soft_wrap=True)
-        self.print_next(drawn)
-        return 0
+        return self.end(breaches(run.summary, measured), drawn)
 
-    def print_next(self, pictures: Sequence[Path] = ()) -> None:
-        """Print where a finished run is, and commands to try next."""
+    def end(self, found: Sequence[Breach], pictures: Sequence[Path] = ()) -> int:
+        """Print where a finished run is, commands to try next, and limits that are not kept; return the exit code."""
         out, own = self._out, self._own
         commands = {
             f"samba-rl eval {out}{own}": "evaluate it again, from fresh start states",
@@ -101,6 +94,7 @@ class RunDisplay:
         width = max(map(len, commands))
         for command, what in commands.items():
             self.console.print(f"  [bold]{text(command.ljust(width))}[/]  {what}", soft_wrap=True)
+        return print_breaches(self.console, found)
 
     def _learn(self, learning: Learning, earlier: Sequence[Event]) -> Run:
         progress = Progress(self.console, self._task, self._about, self._title)
@@ -115,7 +109,7 @@ class RunDisplay:
 
             return learning(log, stop)
 
-    def _evaluate(self, run: Run, workers: int | None) -> None:
+    def _evaluate(self, run: Run, workers: int | None) -> Evaluation:
         planned = not isinstance(run.policy, GaussianPolicy)
         steps = PLANNED_STEPS if planned else EVALUATION_STEPS[run.task.known_dynamics]
         with self.console.status(f"Evaluating: {'' if planned else '2 x '}{steps:,} steps"):
@@ -123,6 +117,7 @@ class RunDisplay:
         write_json(self._out / EVALUATION, {"with_noise": both[0].to_json(), "without_noise": both[1].to_json()})
         shown = both[:1] if planned else both
         self.console.print(evaluation_table("Evaluation on the real system, apart from learning", *shown))
+        return both[0]
 
     def _draw(self, run: Run) -> list[Path]:
         from samba_rl.report.run import run_pictures
@@ -138,6 +133,14 @@ class RunDisplay:
     def _print_resume(self) -> None:
         command = f"samba-rl resume {self._out}{self._own}"
         self.console.print(f"All measurements are saved. Continue with:  [bold]{text(command)}[/]", soft_wrap=True)
+
+
+def print_breaches(console: Console, found: Sequence[Breach]) -> int:
+    """Print limits that are not kept, last and in red, and return the exit code."""
+    for one in sorted(found, key=lambda one: not one.expected):
+        start = "[yellow]The limit cannot be met.[/]" if one.expected else "[bold red]The limit is not kept.[/]"
+        console.print(f"{start} {text(one.words)}.", soft_wrap=True)
+    return 0 if all(one.expected for one in found) else MISSED
 
 
 @final

@@ -38,8 +38,10 @@ def evaluate(
         workers: Number of processes for MuJoCo. Default: one per core; 0 uses none.
         as_json: Print one line of JSON instead of a table.
     """
+    from samba_rl.cli.display import print_breaches
     from samba_rl.data.plain import to_plain
     from samba_rl.runs.evaluation import STEPS
+    from samba_rl.runs.limits import measured_breaches, targets_of
 
     if steps is not None and episodes is not None:
         raise UserError(f"--steps {steps} --episodes {episodes}: give one of the two")
@@ -52,4 +54,5 @@ def evaluate(
         print(json.dumps(to_plain(evaluation.to_json()), ensure_ascii=False))
     else:
         console.print(evaluation_table(f"{text(loaded.task.title)}: {text(loaded.learner)}", evaluation))
+        print_breaches(console, measured_breaches(evaluation, targets_of(loaded.summary)))
     return 0

@@ -25,6 +25,8 @@ def resume(
 ) -> int:
     """Continue an interrupted run to the same end that it would have reached.
 
+    Exits with 4 if the final policy does not keep a limit, also if the run is already finished.
+
     Args:
         run: Folder that `samba-rl train` wrote.
         task: Your own system, as module:function or file.py:function.
@@ -35,14 +37,14 @@ def resume(
     from samba_rl import runs
     from samba_rl.cli.display import RunDisplay
     from samba_rl.runs.folder import EVALUATION, SUMMARY
+    from samba_rl.runs.limits import breaches_in
 
     given = None if task is None else load_task(task)
     system, about = runs.run_in(run, given)
     display = RunDisplay(system, task or system.name, run, about)
     if (run / SUMMARY).exists() and (run / EVALUATION).exists():
         display.console.print(f"The run in [bold]{text(run)}[/] is already finished.", soft_wrap=True)
-        display.print_next()
-        return 0
+        return display.end(breaches_in(run))
 
     def learning(log: Log, stop: Callable[[], bool]) -> Run:
         return runs.resume(run, given, log=log, workers=workers, stop=stop)

@@ -89,6 +89,8 @@ def _show(console: Console, run: Path, one: Overview) -> None:
     table.add_row("state", _state(one))
     if one.problem:
         table.add_row("", text(one.problem))
+    for words in one.missed:
+        table.add_row("[bold red]limit not kept[/]", f"[bold red]{text(words)}[/]")
     table.add_row("system", text(one.task))
     table.add_row("learner", f"{text(one.learner)}, preset {text(one.preset)}, seed {_figure(one.seed, 'd')}")
     table.add_row("real samples", _samples(one))
@@ -135,7 +137,7 @@ def _size(path: Path) -> int:
 
 
 def _state(one: Overview) -> str:
-    return f"[{COLOURS[one.state]}]{one.state}[/]"
+    return f"[{COLOURS[one.state]}]{one.state}[/]" + ", [bold red]limit not kept[/]" * bool(one.missed)
 
 
 def _samples(one: Overview) -> str:

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from samba_rl.runs.evaluation import Evaluation
 
 FEASIBLE = {True: "can be met", False: "looks infeasible", None: "not examined"}
-HALF_WIDTH = 1.96
-"""Standard errors from the middle to the end of a 95 % interval."""
 PER_STEPS = 10_000
 """Number of steps to which TV and TC are scaled."""
 
@@ -41,6 +39,8 @@ def summary_table(title: str, run: Run) -> Table:
 
 def evaluation_table(title: str, *evaluations: Evaluation) -> Table:
     """Return a table of evaluations side by side, each figure with its 95 % interval."""
+    from samba_rl.runs.evaluation import HALF_WIDTH
+
     table = Table(
         title=title,
         title_justify="left",
@@ -58,6 +58,8 @@ def evaluation_table(title: str, *evaluations: Evaluation) -> Table:
 
 def _figures(result: Evaluation) -> dict[str, str]:
     """Return the figures of an evaluation as text, by name."""
+    from samba_rl.runs.evaluation import HALF_WIDTH
+
     errors, scale = result.errors, PER_STEPS / result.steps
 
     def figure(value: float, error: float | None, form: str = "") -> str:

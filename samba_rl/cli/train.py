@@ -40,6 +40,9 @@ DESCRIPTION = """Learn a policy on a system: real trials, a model of them, a pol
 Every setting is a flag; the defaults below are those of the system, the learner and the preset that you name. Further
 limits are numbered: --more-constraints.0.kind chance --more-constraints.0.limit 0.1. For planet and planet-rs,
 --model.X is short for --latent.X, as in --model.observation pixels.
+
+Exits with 4 if the policy does not keep a limit: its bound on the model exceeds what is accepted, or its evaluation
+measures more than the limit (if the limit cannot be met: more than the target) by more than the 95 % interval.
 """
 
 

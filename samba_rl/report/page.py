@@ -36,6 +36,12 @@ class Clip:
         return base64.b64encode(self.data).decode("ascii")
 
 
+class Red(str):
+    """Text of a cell that is shown in red."""
+
+    is_red = True
+
+
 @dataclass(frozen=True)
 class PageTable:
     """A table that has been written as HTML."""
@@ -56,6 +62,8 @@ class Card:
     clip: Clip | None = None
     no_clip: str = ""
     """Reason why there is no clip."""
+    alarms: Sequence[str] = ()
+    """Warnings that are shown in red."""
     notices: Sequence[str] = ()
     """Warnings that the run gave."""
     settings: Sequence[tuple[str, str]] = ()

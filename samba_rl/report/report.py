@@ -17,7 +17,7 @@ from samba_rl.improve.constraints import ConstraintResult
 from samba_rl.learners import LEARNERS
 from samba_rl.report import interactive
 from samba_rl.report.film import policy_film
-from samba_rl.report.page import Card, Clip, Page, PageTable, clip, to_html
+from samba_rl.report.page import Card, Clip, Page, PageTable, Red, clip, to_html
 from samba_rl.tasks import TASKS
 
 if TYPE_CHECKING:
@@ -34,7 +34,8 @@ COLUMNS = (
 LEGEND = (
     "Learning TC and TV are the total safety cost and the number of steps inside the unsafe region during learning. "
     "Return, TC and TV describe the final policy with its noise: the mean return (negative cost) of an episode, and "
-    f"safety cost and unsafe steps per {STEPS:,} steps. Constraint is its value for the final policy beside its limit."
+    f"safety cost and unsafe steps per {STEPS:,} steps. Constraint is its value for the final policy beside its limit; "
+    "it is red if the policy does not keep it, on the model or beyond the 95 % interval of the evaluation."
 )
 
 
@@ -104,7 +105,9 @@ def _lead(found: Sequence[Found]) -> str:
     states = Counter(one.state for one in found)
     ended = ", ".join(f"{count} {state}" for state, count in states.items())
     samples = sum(one.result.real_samples for one in found if one.result is not None)
-    return f"{len(found)} run{'s' * (len(found) != 1)} ({ended}); {samples:,} real samples in total."
+    missed = sum(any(not each.expected for each in one.breaches) for one in found)
+    broken = f" Limit not kept: {missed} run{'s' * (missed != 1)}." if missed else ""
+    return f"{len(found)} run{'s' * (len(found) != 1)} ({ended}); {samples:,} real samples in total.{broken}"
 
 
 def _row(one: Found) -> list[str]:
@@ -115,6 +118,8 @@ def _row(one: Found) -> list[str]:
         return [*what, *[DASH] * (len(COLUMNS) - len(what) - 2), one.problem or DASH, DASH]
     evaluation = result.with_noise
     scale = STEPS / evaluation.steps
+    constraints = "; ".join(map(_constraint, evaluation.constraints)) or DASH
+    missed = any(not each.expected for each in one.breaches)
     return [
         *what,
         f"{result.real_samples:,}",
@@ -123,7 +128,7 @@ def _row(one: Found) -> list[str]:
         shown(evaluation.return_mean),
         shown(evaluation.TC * scale),
         shown(evaluation.TV * scale),
-        "; ".join(map(_constraint, evaluation.constraints)) or DASH,
+        Red(f"limit not kept: {constraints}") if missed else constraints,
         shown(result.seconds / 60),
     ]
 
@@ -158,6 +163,9 @@ def _card(one: Found, episodes: int) -> Card:
         facts=facts,
         clip=taken,
         no_clip=why,
+        alarms=[
+            f"The limit {'cannot be met' if each.expected else 'is not kept'}. {each.words}." for each in one.breaches
+        ],
         notices=[notice.text for notice in one.run.notices] if one.run is not None else [],
         settings=[(name, str(value)) for name, value in (one.settings or {}).items()],
         changed=one.changed,

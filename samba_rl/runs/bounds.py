@@ -45,6 +45,8 @@ PILOT = 0.2
 """Share of the episodes that choose ν and take no part in the bound on the mean."""
 HALVINGS = 45
 """Bisections for a bound on a mean in [0, 1], which end at a resolution of 2⁻⁴⁵; the result is rounded up to it."""
+ROUNDING = 1e-6
+"""Share by which a loss may exceed the largest possible one, for costs in single precision; it is then cut off."""
 MOST_EPISODES = 10_000_000
 """Largest number of episodes that `episodes_needed` considers."""
 
@@ -67,15 +69,16 @@ def upper_bound(
         alpha: Level α of CVaR; 0 bounds the mean.
         method: "betting", or "dkw" for comparison.
         episodes: Return the bound for this many episodes with losses distributed like those given. This is a forecast,
-            not a valid bound. Default: n.
+            not a valid bound: all losses choose ν and bound the mean. Default: n.
     """
     sample = _checked(losses, high, confidence, alpha)
     n = len(sample) if episodes is None else episodes
     if method == "dkw":
         return _dkw(sample, high, confidence, alpha, n)
+    pilot = 0 if alpha == 0 or episodes is not None else int(PILOT * n)
+    choosing = sample[: pilot or len(sample) * (episodes is not None)]
     # The mean needs no ν.
-    pilot = 0 if alpha == 0 else int(PILOT * len(sample))
-    nu = float(np.quantile(sample[:pilot], alpha, method="inverted_cdf")) if pilot else 0.0
+    nu = float(np.quantile(choosing, alpha, method="inverted_cdf")) if alpha > 0 and len(choosing) else 0.0
     if nu >= high:
         return high
     excess = np.maximum(sample[pilot:] - nu, 0.0) / (high - nu)
@@ -141,7 +144,7 @@ def _checked(losses: Losses, high: float, confidence: float, alpha: float) -> ND
     sample = np.asarray(losses, dtype=np.float64)
     if len(sample) == 0:
         raise UserError("a bound needs at least 1 episode")
-    slack = 1e-9 * high  # sums of bounded steps may exceed the bound by rounding
+    slack = ROUNDING * high  # sums of bounded steps may exceed the bound by rounding
     outside = sample[~((sample >= -slack) & (sample <= high + slack))]
     if len(outside):
         raise UserError(f"a loss of {outside[0]:g} lies outside [0, {high:g}]; give the largest possible loss as high")

@@ -14,7 +14,7 @@ from torch import from_numpy
 
 from samba_rl.errors import UserError
 from samba_rl.improve.constraints import Chance, Constraint, CVaR
-from samba_rl.runs.bounds import MOST_EPISODES, Method, episodes_needed, upper_bound
+from samba_rl.runs.bounds import MOST_EPISODES, ROUNDING, Method, episodes_needed, upper_bound
 from samba_rl.runs.evaluation import real_episodes
 from samba_rl.tasks.task import Task
 from samba_rl.types import Policy, Traces
@@ -151,11 +151,13 @@ def _certified_limit(
     def forecast(losses: NDArray[np.float64], episodes: int) -> float:
         return upper_bound(losses, high, confidence, alpha=alpha, method=method, episodes=episodes)
 
+    value = float(constraint.value(from_numpy(amounts)))
     return CertifiedLimit(
         words=constraint.in_words(),
         limit=constraint.limit,
-        value=float(constraint.value(from_numpy(amounts))),
-        bound=upper_bound(amounts, high, confidence, alpha=alpha, method=method),
+        value=value,
+        # The episodes that choose ν may have cost more than the others; a bound below what was measured would mislead.
+        bound=max(value, upper_bound(amounts, high, confidence, alpha=alpha, method=method)),
         needed=episodes_needed(partial(forecast, amounts), constraint.limit),
         least=episodes_needed(partial(forecast, np.zeros(1)), constraint.limit),
     )
@@ -173,11 +175,11 @@ def _check_steps(constraint: Constraint, traces: Traces, step_bound: float) -> N
     if isinstance(constraint, Chance):
         return
     costs = traces.safety[..., constraint.column]
-    slack = 1e-9 * step_bound  # for rounding
+    slack = ROUNDING * step_bound
     outside = costs[~((costs >= -slack) & (costs <= step_bound + slack))]
     if len(outside):
         raise UserError(
-            f"the {constraint.name} cost of a step is {float(outside[0]):g}, outside [0, {step_bound:g}]; give the "
+            f"the {constraint.name} cost of a step is {float(outside[0]):.9g}, outside [0, {step_bound:g}]; give the "
             "largest safety cost that a step can have as --step-bound"
         )
 

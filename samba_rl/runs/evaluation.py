@@ -7,13 +7,16 @@ import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any, final
 
 import torch
 from torch import Tensor
 
+from samba_rl.data.plain import from_plain
 from samba_rl.errors import UserError
 from samba_rl.improve.constraints import Constraint, ConstraintResult, CVaR
+from samba_rl.runs.folder import EVALUATION, read_json
 from samba_rl.tasks.rollout import RealSource
 from samba_rl.tasks.task import Task
 from samba_rl.types import Policy, Traces
@@ -22,6 +25,8 @@ STEPS = 10_000
 """Number of real steps of an evaluation unless another number of steps or episodes is given."""
 COMMON_ALPHA = 0.9
 """Level α at which every evaluation gives CVaR, so that learners with different levels can be compared."""
+HALF_WIDTH = 1.96
+"""Standard errors from the middle to the end of a 95 % interval."""
 BATCH = 1000
 """Largest number of episodes that run at once, which bounds the memory of long evaluations."""
 
@@ -96,6 +101,18 @@ class Evaluation:
     def to_json(self) -> dict[str, Any]:
         """Return the fields as plain values for JSON."""
         return asdict(self)
+
+
+def read_evaluations(folder: Path) -> tuple[Evaluation, Evaluation] | None:
+    """Read the evaluations with and without noise in a run's folder; None if there are none."""
+    path = folder / EVALUATION
+    if not path.exists():
+        return None
+    kept = read_json(path)
+    with_noise, without_noise = (
+        from_plain(Evaluation, kept.get(name), f"{path}: {name}") for name in ("with_noise", "without_noise")
+    )
+    return with_noise, without_noise
 
 
 def fresh_seed() -> int:
@@ -181,6 +198,8 @@ def real_episodes(
     wanted = episodes if episodes is not None else STEPS if steps is None else steps
     if wanted < 1:
         raise UserError(f"cannot evaluate {wanted} {unit}; at least 1 is needed")
+    if not 0 <= seed < 2**63:
+        raise UserError(f"seed = {seed}; give a whole number from 0 to 2^63 - 1")
     generator = torch.Generator().manual_seed(seed)
     # A rig runs one episode at a time anyway, and its progress can then be followed.
     most = BATCH if task.parallel else 1

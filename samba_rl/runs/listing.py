@@ -12,6 +12,7 @@ from samba_rl.data.journal import Journal
 from samba_rl.errors import UserError
 from samba_rl.runs.checkpoints import read_checkpoint
 from samba_rl.runs.folder import CONFIG, EVALUATION, JOURNAL, METRICS, POLICY, SUMMARY, read_config, read_json
+from samba_rl.runs.limits import breaches_in
 from samba_rl.runs.lock import held
 from samba_rl.runs.writer import RECOMPUTED
 
@@ -50,6 +51,10 @@ class Overview:
     """Steps of all trials so far in the unsafe region."""
     evaluated_return: float | None = None
     """Mean return of the final policy with its noise, from its evaluation."""
+    limit_kept: bool | None = None
+    """Whether the final policy keeps its limits, on the model and as its evaluation measured it; None if unknown."""
+    missed: tuple[str, ...] = ()
+    """Limits that it does not keep, in words with the numbers."""
     seconds: float | None = None
     """Seconds since the run began."""
     changed: float = 0.0
@@ -135,7 +140,11 @@ def _end(folder: Path) -> dict[str, Any]:
     if not zipfile.is_zipfile(folder / POLICY):
         raise UserError(f"{folder / POLICY} is missing or damaged; copy the run's folder again, or repeat the run")
     evaluated = read_json(folder / EVALUATION) if (folder / EVALUATION).exists() else {}
+    missed = tuple(one.words for one in breaches_in(folder) if not one.expected)
+    kept = summary.get("limit_kept")
     return {
+        "limit_kept": False if missed else kept if isinstance(kept, bool) else None,
+        "missed": missed,
         "evaluated_return": _number(_at(evaluated, "with_noise", "return_mean"), float),
         "seconds": _number(summary.get("seconds"), float),
     }

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, final
@@ -13,7 +14,7 @@ from samba_rl.agents.settings import ModelBasedSettings, Settings
 from samba_rl.data import DataSet
 from samba_rl.errors import UserError
 from samba_rl.events import ImprovementReport, Notice, TrialReport
-from samba_rl.improve.constraints import Constraint
+from samba_rl.improve.constraints import Constraint, ConstraintSettings, CVaR, bind
 from samba_rl.improve.policies import GaussianPolicy, MeanPolicy
 from samba_rl.learners import Learner
 from samba_rl.models.gp import GPDynamics
@@ -141,6 +142,7 @@ class Run:
         confidence: float = 0.95,
         seed: int | None = None,
         *,
+        limit: float | None = None,
         step_bound: float = 1.0,
         method: Method = "betting",
         deterministic: bool = False,
@@ -153,18 +155,19 @@ class Run:
             episodes: Number of real episodes.
             confidence: Probability with which all bounds hold together.
             seed: Seed of the episodes; None: a fresh one, which the result records.
+            limit: Limit to certify instead of the run's own; a learner without one gets CVaR of each safety cost.
             step_bound: Largest safety cost that a step can have.
             method: "betting", or "dkw" for comparison.
             deterministic: Leave out the noise of the policy's actions.
             workers: Number of processes for simulated systems. Default: one per core.
             tell: Called with the number of episodes done.
         """
-        if not self.constraints:
-            raise UserError(f"the run of {self.learner} has no limit, so there is nothing to certify")
+        if seed == self.seed:
+            raise UserError(f"seed {seed} is that of the run, which has learned from these start states; give another")
         return certify(
             self.task,
             self.still_policy if deterministic else self.policy,
-            self.constraints,
+            self._certifiable(limit),
             episodes=episodes,
             confidence=confidence,
             seed=fresh_seed() if seed is None else seed,
@@ -174,6 +177,17 @@ class Run:
             workers=workers,
             tell=tell,
         )
+
+    def _certifiable(self, limit: float | None) -> tuple[Constraint, ...]:
+        """Return the run's constraints, with another limit if one is given."""
+        if limit is None and not self.constraints:
+            raise UserError(f"the run of {self.learner} has no limit, so there is nothing to certify; give a limit")
+        if limit is None:
+            return self.constraints
+        if not 0 <= limit < math.inf:
+            raise UserError(f"limit = {limit}; give a number of at least 0")
+        own = self.constraints or bind(CVaR, ConstraintSettings(alpha=self.settings.alpha), self.task.constraints)
+        return tuple(replace(one, limit=limit) for one in own)
 
     @property
     def _without_noise(self) -> bool:

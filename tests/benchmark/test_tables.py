@@ -190,13 +190,17 @@ def test_one_level_of_cvar_serves_all_where_the_results_have_it() -> None:
     ]
     (table,) = table_2(results)
     samba, ppo = (one(table, learner=name, xi="0.75") for name in ("SAMBA", "PPO"))
-    assert (samba.labels[3], ppo.labels[3]) == ("0.9", "0.9")
-    assert (samba.entries[5].value, ppo.entries[5].value) == (0.6, 7.0)
-    assert "α differs" not in table.caption
+    assert (samba.labels[3], ppo.labels[3]) == ("0.9, own 0.75", "0.9")
+    # Both are given: at the common level, and at the learner's own.
+    assert [column.name for column in table.columns[5:]] == ["CVaR ≤ ξ", "CVaR at own α ≤ ξ", "Return"]
+    assert [entry.value for entry in samba.entries[5:]] == [0.6, 0.4, -20.0]
+    assert [entry.value for entry in ppo.entries[5:]] == [7.0, 7.0, -20.0]
+    assert [entry.verdict for entry in samba.entries[5:7]] == [True, True]
+    assert "α differs" not in table.caption and "have CVaR at that level too" in table.caption
     # All of them at 0.75: that level is common too.
     (table,) = table_2(results[:2])
     assert one(table, learner="SAMBA", xi="0.75").labels[3] == "0.75"
-    assert one(table, learner="SAMBA", xi="0.75").entries[5].value == 0.4
+    assert one(table, learner="SAMBA", xi="0.75").entries[5].value == 0.4 and len(table.columns) == 7
     # Old files of different levels have none in common.
     (table,) = table_2([result(PENDULUM, alpha=0.75), result(PENDULUM, "ppo")])
     assert "α differs between learners" in table.caption

@@ -11,10 +11,13 @@ from pathlib import Path
 import pytest
 
 from samba_rl.cli import main
+from samba_rl.cli.display import MISSED
 
 ROOT = Path(__file__).parents[2]
 LINE = f"{ROOT / 'tests' / 'line.py'}:make_line"
 """A system of one's own, as a user names it."""
+DONE = (0, MISSED)
+"""Exit codes of finished runs; a short one may not have learned to keep its limit."""
 QUICK = ["--no-pictures", "--no-evaluation"]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,9 @@ import pytest
 
 from samba_rl import load_run, train
 from samba_rl.cli import main
+from samba_rl.errors import UserError
 from samba_rl.runs.certify import CERTIFICATE
+from samba_rl.tasks.world import EquationsWorld
 from tests.cli.commands import LINE, error_of
 from tests.line import Line, quick_settings
 
@@ -69,16 +72,62 @@ def test_seeds_are_fresh(runs: Path, capsys: pytest.CaptureFixture[str]) -> None
 
 def test_a_larger_step_bound_has_a_larger_bound(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     bounds = [
-        certified(runs / "careful", capsys, "--seed", "0", "--step-bound", bound)[1]["limits"][0]["bound"]
+        certified(runs / "careful", capsys, "--seed", "7", "--step-bound", bound)[1]["limits"][0]["bound"]
         for bound in ("1", "5")
     ]
     assert bounds[1] > 2 * bounds[0]
 
 
+def test_another_limit_can_be_certified(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    usual = certified(runs / "careful", capsys, "--seed", "7")[1]["limits"][0]
+    status, found = certified(runs / "careful", capsys, "--seed", "7", "--limit", "0")
+    (limit,) = found["limits"]
+    assert status == 1 and limit == {**limit, **{name: usual[name] for name in ("words", "value", "bound")}}
+    assert limit["limit"] == 0 and limit["needed"] is None is limit["least"]
+    # A learner without a limit has one now: on CVaR at the level of its settings.
+    status, found = certified(runs / "free", capsys, "--episodes", "50", "--limit", "10")
+    (limit,) = found["limits"]
+    assert status == 0 and limit["words"] == "CVaR 0.9 of the edge cost of a trajectory" and limit["bound"] <= 10
+
+
+def test_ctrl_c_ends_it_without_a_certificate(
+    runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = Path(shutil.copytree(runs / "careful", tmp_path / "run"))
+    (run / CERTIFICATE).unlink(missing_ok=True)
+    closed: list[bool] = []
+    monkeypatch.setattr(EquationsWorld, "close", lambda self: closed.append(True))
+
+    def stopped(*of: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("samba_rl.runs.certify._check_steps", stopped)
+    assert main(["certify", str(run), "--task", LINE]) == 130
+    assert capsys.readouterr().err.strip().endswith("samba-rl: interrupted")
+    assert closed == [True] and not (run / CERTIFICATE).exists()
+
+
+def test_what_was_measured_is_shown_even_if_it_cannot_be_kept(
+    runs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(*of: object) -> None:
+        raise UserError("the disk is full")
+
+    monkeypatch.setattr("samba_rl.runs.folder.write_json", full)
+    assert main(["certify", str(runs / "careful"), "--task", LINE, "--json"]) == 2
+    out, err = capsys.readouterr()
+    assert json.loads(out)["certified"] is True and err == "samba-rl: the disk is full\n"
+
+
 def test_mistakes_get_one_line(runs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     careful = [str(runs / "careful"), "--task", LINE]
     for arguments, message in (
-        ([str(runs / "free"), "--task", LINE], "the run of ppilco has no limit, so there is nothing to certify"),
+        ([str(runs / "free"), "--task", LINE], "the run of ppilco has no limit, so there is nothing to certify; give"),
+        ([*careful, "--limit", "-1"], "limit = -1.0; give a number of at least 0"),
+        ([*careful, "--limit", "nan"], "limit = nan; give a number of at least 0"),
+        ([*careful, "--seed", "0"], "seed 0 is that of the run, which has learned from these start states"),
+        ([*careful, "--seed", "-3"], "seed = -3; give a whole number from 0"),
+        ([*careful, "--seed", str(2**80)], f"seed = {2**80}; give a whole number from 0"),
         ([*careful, "--confidence", "1"], "confidence = 1.0; give a number in [0.5, 1), such as 0.95"),
         ([*careful, "--step-bound", "-1"], "step_bound = -1.0; give the largest safety cost of a step"),
         ([*careful, "--episodes", "0"], "cannot evaluate 0 episodes; at least 1 is needed"),

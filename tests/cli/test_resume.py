@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,7 +17,7 @@ from samba_rl import load_run
 from samba_rl.cli import main
 from samba_rl.data import DataSet
 from samba_rl.data.journal import Journal
-from tests.cli.commands import LINE, QUICK, ROOT, error_of, wait_for
+from tests.cli.commands import DONE, LINE, QUICK, ROOT, error_of, wait_for
 from tests.line import Line
 from tests.threads import one_thread
 
@@ -50,7 +49,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The same run, undisturbed."""
     out = tmp_path_factory.mktemp("whole") / "run"
     with one_thread():
-        assert main([*TRAIN, "--out", str(out)]) == 0
+        assert main([*TRAIN, "--out", str(out)]) in DONE
     return out
 
 
@@ -69,7 +68,7 @@ def test_a_run_that_is_stopped_is_saved_and_goes_on_to_the_same_end(
     before = rows(out)
     assert not (out / "summary.json").exists() and (out / "checkpoints").exists()
     with one_thread():
-        assert main(["resume", str(out), "--task", LINE, *QUICK]) == 0
+        assert main(["resume", str(out), "--task", LINE, *QUICK]) in DONE
     said = capsys.readouterr().out
     assert "trial 0 " not in said and "trial 6 " in said and "Next:" in said
     assert rows(out) == rows(whole) > before
@@ -84,9 +83,11 @@ def test_a_second_ctrl_c_stops_at_once_and_loses_no_trial(tmp_path: Path) -> Non
     slow = ["--imagination.trajectories", "300000", "--feasibility-iterations", "0"]
     with started(*TRAIN, "--out", str(out), *slow) as process:
         wait_for(lambda: rows(out) >= 1)
-        time.sleep(0.3)
         process.send_signal(signal.SIGINT)
-        time.sleep(0.3)
+        # Two signals during one operation would count as one.
+        assert process.stderr is not None
+        while "press Ctrl-C again" not in process.stderr.readline():
+            assert process.poll() is None
         process.send_signal(signal.SIGINT)
         output, error = process.communicate(timeout=30)
     assert process.returncode == 130 and error.strip().splitlines()[-1] == "samba-rl: interrupted"
@@ -98,7 +99,7 @@ def test_a_second_ctrl_c_stops_at_once_and_loses_no_trial(tmp_path: Path) -> Non
 def test_what_is_finished_is_not_run_again(whole: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = {path: path.read_bytes() for path in whole.rglob("[!.]*") if path.is_file()}
     with one_thread():
-        assert main(["resume", str(whole), "--task", LINE, *QUICK]) == 0
+        assert main(["resume", str(whole), "--task", LINE, *QUICK]) in DONE
     after = {path: path.read_bytes() for path in whole.rglob("[!.]*") if path.is_file() and "tfevents" not in path.name}
     assert after.items() <= before.items()
     assert "Next:" in capsys.readouterr().out
@@ -109,12 +110,12 @@ def test_a_run_that_was_killed_while_it_was_evaluated_is_evaluated(
 ) -> None:
     out = tmp_path / "run"
     with one_thread():
-        assert main(["train", LINE, "--preset", "smoke", "--out", str(out), *QUICK]) == 0
+        assert main(["train", LINE, "--preset", "smoke", "--out", str(out), *QUICK]) in DONE
         assert not (out / "evaluation.json").exists()
-        assert main(["resume", str(out), "--task", LINE]) == 0
+        assert main(["resume", str(out), "--task", LINE]) in DONE
         assert (out / "evaluation.json").exists() and (out / "learning-curve.png").exists()
         capsys.readouterr()
-        assert main(["resume", str(out), "--task", LINE]) == 0
+        assert main(["resume", str(out), "--task", LINE]) in DONE
     assert "is already finished" in capsys.readouterr().out.replace("\n", " ")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import re
 import shutil
@@ -17,8 +18,10 @@ from samba_rl.cli import main
 from samba_rl.errors import UserError
 from samba_rl.report.report import make_report
 from samba_rl.runs import train
+from samba_rl.runs.evaluation import StandardErrors
 from tests.browser import browser
 from tests.line import Line, quick_settings
+from tests.report.results import result
 from tests.threads import one_thread
 
 PENDULUM = "safe-pendulum"
@@ -104,6 +107,37 @@ def test_the_page_lists_runs_tables_figures_and_policies(made: Made) -> None:
     # Only the two runs whose folders are available have a clip.
     assert sum(tag == "video" for tag, _ in page.elements) == 2
     assert page.text.count("(1 changed from the preset)") == 1
+
+
+def alarms(page: str) -> list[str]:
+    """The texts that a page shows in red."""
+    found = re.findall(r'<(th|p) class="[^"]*\balarm"[^>]*>(.*?)</\1>', page)
+    return [html.unescape(words) for _, words in found]
+
+
+@pytest.mark.parametrize(("error", "red"), [(0.2, False), (0.1, True)])
+def test_a_limit_that_was_measured_above_is_red(error: float, red: bool, tmp_path: Path) -> None:
+    plain = result("sppo", 1, cost=1.0)  # whose constraint is 1, with a limit of 0.75
+    errors = StandardErrors(1, 1, 1, 1, (1, 1, 1), 1, 1, (error,))
+    write_result(tmp_path, replace(plain, with_noise=replace(plain.with_noise, errors=errors), tail=()))
+    page = make_report([tmp_path])
+    words = f"CVaR 0.9 of the hazard is measured above its limit: 1 ± {1.96 * error:.2g}, limit 0.75."
+    expected = ["limit not kept: 1 > 0.75 (CVaR 0.9)", f"The limit is not kept. {words}"]
+    assert alarms(page) == (expected if red else [])
+    assert ("Limit not kept: 1 run." in _Text(page).text) is red
+
+
+def test_a_limit_that_the_model_does_not_see_kept_is_red(made: Made, tmp_path: Path) -> None:
+    run = Path(shutil.copytree(made.runs / "sppo", tmp_path / "sppo"))
+    told = json.loads((run / "summary.json").read_text())
+    (limit,) = told["constraints"]
+    bad = {**told, "limit_kept": False, "constraints": [{**limit, "bound": 4.35, "accepted": 0.43}]}
+    (run / "summary.json").write_text(json.dumps(bad))
+    with one_thread():
+        row, *cards = alarms(make_report([run], steps=60, episodes=0))
+    assert row.startswith("limit not kept: ")
+    words = "The limit is not kept. mean of the hazard cost of a trajectory is bounded by 4.35 on the model; "
+    assert cards[0] == words + "0.43 is accepted, limit 0.5."
 
 
 def test_names_are_escaped_and_nothing_comes_from_elsewhere(made: Made) -> None:

@@ -246,6 +246,16 @@ def test_the_number_for_a_limit_agrees_with_the_bound() -> None:
     assert 0.95 * alone < n < alone
 
 
+def test_an_unlucky_pilot_does_not_make_the_forecast_hopeless() -> None:
+    """Two of the eight episodes that choose ν cost more than the limit, and none of the other 32 anything."""
+    losses = [0.8, 0.8] + [0.0] * 38
+    # CVaR of the worst tenth, four episodes, is 0.4; the valid bound starts from ν = 0.8.
+    assert upper_bound(losses, 2.0, 0.95, alpha=0.9) >= 0.8
+    needed = episodes_needed(lambda n: upper_bound(losses, 2.0, 0.95, alpha=0.9, episodes=n), 0.75)
+    assert needed is not None and 40 < needed < 10_000
+    assert upper_bound(losses * (needed // 40 + 1), 2.0, 0.95, alpha=0.9) <= 0.75
+
+
 # Mistakes -------------------------------------------------------------------------------------------------------------
 
 

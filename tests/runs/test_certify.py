@@ -65,6 +65,29 @@ def test_a_policy_that_stays_away_is_certified_with_enough_episodes() -> None:
     assert words.endswith("(limit 0.5): certified.")
 
 
+def test_the_bound_is_never_below_what_was_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Although the first fifth of the episodes only chooses ν: here these few are the ones that cost something."""
+    amounts = torch.zeros(2000, dtype=torch.float64)
+    amounts[:100] = 4.0
+    monkeypatch.setattr(CVaR, "amounts", lambda self, traces: amounts)
+    monkeypatch.setattr("samba_rl.runs.evaluation.BATCH", 2000)
+    assert (
+        upper_bound(amounts.numpy(), 4.0, 0.95, alpha=0.2) < 0.02
+    )  # ν is 0, and none of the other 1600 costs anything
+    (one,) = certify(TASK, still, (CVaR(name="edge", limit=0.1, alpha=0.2),), episodes=2000, seed=0).limits
+    # The worst 1600 are 100 times 4, and zeros.
+    assert one.value == pytest.approx(0.25) and one.bound == one.value and not one.certified
+
+
+def test_costs_in_single_precision_may_exceed_the_bound_by_rounding(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Line, "safety", lambda self, x, u=None: 1 + 1e-7 + 0 * x)
+    (one,) = found(Expectation(name="edge", limit=4.0)).limits
+    assert one.bound == pytest.approx(4.0) and one.value == pytest.approx(4.0)
+    monkeypatch.setattr(Line, "safety", lambda self, x, u=None: 1 + 1e-5 + 0 * x)
+    with pytest.raises(UserError, match=r"the edge cost of a step is 1.00001, outside \[0, 1\]"):
+        found(Expectation(name="edge", limit=4.0))
+
+
 def limit(bound: float, value: float = 0.1, xi: float = 0.75, needed: int | None = 5000) -> CertifiedLimit:
     return CertifiedLimit("mean of the edge cost", xi, value, bound, needed, 900)
 

@@ -32,6 +32,15 @@ def test_the_scales_of_cost_and_safety_cost_do_not_matter(scale: float) -> None:
         assert torch.allclose(other.lagrangian, plain.lagrangian)
 
 
+@pytest.mark.parametrize("shift", [-7.0, 1e3])
+def test_a_shift_of_the_cost_does_not_change_the_balance(shift: float) -> None:
+    """A shift of all advantages by the same amount moves the Lagrangian as a whole; updates subtract its mean."""
+    plain = BATCH._replace(tails=torch.tensor([[1.0, 0.5]]), multipliers=(3.0,), units=(0.6,))
+    moved = plain._replace(objective=BATCH.objective + shift)
+    about = [batch.lagrangian - batch.lagrangian.mean() for batch in (plain, moved)]
+    assert torch.allclose(about[0], about[1], atol=1e-4)
+
+
 def test_constraints_are_weighed_by_their_multipliers_by_their_units() -> None:
     batch = BATCH._replace(
         tails=torch.tensor([[1.0, 0.0], [0.5, 4.0]]), multipliers=(3.0, 0.5), units=(10.0, 5.0)

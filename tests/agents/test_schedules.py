@@ -1,0 +1,86 @@
+"""What changes over a run: the lower bounds of λ_π and of the policy's noise follow the share of samples spent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from samba_rl.agents.settings import ModelBasedSettings
+from samba_rl.events import ImprovementReport
+from samba_rl.improve import step
+from samba_rl.improve.policies import PolicySettings
+from samba_rl.improve.step import WeightSettings
+from samba_rl.improve.updates.proximal import ProximalSettings
+from tests.agents.agents import PLAIN, agent_of, improvements, real
+from tests.line import spend
+from tests.threads import one_thread
+
+SPENT = (20 / 55, 30 / 55, 40 / 55, 1.0)
+"""Shares of the samples at the four improvements of a run: the last counts as the end, although 50 of 55 are spent."""
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    with one_thread():
+        yield
+
+
+def run(settings: ModelBasedSettings) -> list[list[ImprovementReport]]:
+    """Return the reports of the improvements of a run, whose episodes of 10 steps do not fill the budget."""
+    agent, events = agent_of(learner="samba", settings=replace(settings, real_samples=55, episodes=1))
+    spend(agent)
+    assert agent.real_samples == 50
+    reports = improvements(events)
+    return [[each for each in reports if each.iteration == number] for number in range(len(SPENT))]
+
+
+def least_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make the gradients ask for information alone, so that λ_π is at its lower bound."""
+
+    def information(gradients: Tensor) -> Tensor:
+        return torch.tensor([0.0, 1.0], dtype=torch.float64)
+
+    monkeypatch.setattr(step, "min_norm_weights", information)
+
+
+def test_the_least_weight_of_the_cost_rises_with_the_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+    least_weights(monkeypatch)
+    found = run(replace(PLAIN, weights=WeightSettings(least_cost_weight=0.4)))
+    for reports, spent in zip(found, SPENT, strict=True):
+        assert {round(each.lambda_pi, 9) for each in reports} == {round(0.4 + 0.6 * spent, 9)}
+
+
+def test_after_the_last_trial_the_cost_alone_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However much of the budget is left."""
+    least_weights(monkeypatch)
+    agent, events = agent_of(learner="samba", settings=replace(PLAIN, real_samples=1000))
+    agent.tell(real(2))
+    agent.ask()
+    early = improvements(events)[-1].lambda_pi
+    events.clear()
+    agent.ask(last=True)
+    assert early == pytest.approx(0.7 + 0.3 * 20 / 1000)
+    assert [each.lambda_pi for each in improvements(events)] == [1.0] * len(improvements(events)) != []
+
+
+def test_the_floor_of_the_noise_follows_the_samples() -> None:
+    """A policy with less noise than the floor is lifted to it; here the floor rises, so that it always decides."""
+    policy = PolicySettings(hidden=(8,), std=0.01, std_floor_first=0.1, std_floor=0.6)
+    still = ProximalSettings(policy_rate=1e-9, kl_target=None)
+    for reports, spent in zip(run(replace(PLAIN, policy=policy, update=still)), SPENT, strict=True):
+        floor = 0.1 * 6**spent
+        assert [each.std for each in reports] == pytest.approx([floor] * len(reports), rel=1e-4)
+
+
+def test_the_noise_may_fall_with_its_floor() -> None:
+    """The floor of the beginning must not hold to the end."""
+    policy = PolicySettings(hidden=(8,), std=0.5, std_floor_first=0.5, std_floor=0.01)
+    # A policy that is punished for noise: it shrinks as fast as the floor lets it.
+    eager = ProximalSettings(policy_rate=0.3, epochs=20, entropy=-10.0, kl_target=None, kl_stop=1e9)
+    found = run(replace(PLAIN, policy=policy, update=eager))
+    for reports, spent in zip(found, SPENT, strict=True):
+        assert reports[-1].std == pytest.approx(0.5 * 0.02**spent, rel=0.05)
