@@ -36,6 +36,8 @@ class Experience(ABC):
     """Number of trajectories to imagine at a time; 0 without a model."""
     shielded: bool
     """Whether policies are judged on the model before they act."""
+    restarts: bool
+    """Whether a policy starts afresh where all of its traces cost the same."""
 
     @abstractmethod
     def surprise(self, traces: Traces) -> float:
@@ -102,7 +104,7 @@ class Imagination(Experience):
     ) -> None:
         self.model = GPDynamics(task, model, device)
         self.candidates, self.trajectories = settings.candidates, settings.trajectories
-        self.shielded = shielded
+        self.shielded, self.restarts = shielded, settings.restart == "on"
         self._task, self._zeta, self._settings = task, zeta, settings
         self._device = torch.device(device)
         self._data: Transitions | None = None
@@ -179,6 +181,7 @@ class OwnTrials(Experience):
     candidates: int = 1
     trajectories: int = 0
     shielded: bool = False
+    restarts: bool = False
 
     def __init__(self, device: str) -> None:
         self._device = torch.device(device)

@@ -153,6 +153,8 @@ class ImaginationSettings:
     candidates: int = 5
     """Number of latest policies to choose from at the end: the cheapest within the limits on the model is handed over,
     or else the safest. 1 takes the last one."""
+    restart: Literal["on", "off"] = "on"
+    """Replace a policy by an untrained one where all imagined trajectories cost the same and no gradient leads on."""
 
 
 @final

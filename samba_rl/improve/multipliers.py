@@ -33,6 +33,9 @@ class MultiplierSettings:
     target."""
     rate: float = 0.05
     """Step size of dual ascent. The relative excess is clipped to ±1, so λ changes by at most this much at a time."""
+    excess: Literal["relative", "absolute"] = "relative"
+    """Units of λ. relative: as above. absolute: as in the paper, cost and constraint are summed in their own units, and
+    dual ascent follows the plain excess over the target."""
     floor: float = 0.05
     """Lower bound of λ. A multiplier that shrinks to nothing takes too long to grow back."""
     cap: float = 50.0
@@ -95,6 +98,8 @@ class Multiplier:
                 self.value *= min(settings.factor ** (1 + settings.steepness * (ratio - 1)), FASTEST)
             elif measured < target / settings.tolerance:
                 self.value /= settings.factor ** (1 + settings.steepness / 2 * (1 / settings.tolerance - ratio))
+        elif settings.excess == "absolute":
+            self.value += settings.rate * (measured - target)
         else:
             # Clipped both ways, so that no memory of a long excess has to be worked off.
             self.value += settings.rate * min(1.0, max(-1.0, (measured - target) / max(target, 1e-6)))
@@ -121,6 +126,7 @@ class Multipliers:
 
     def __init__(self, settings: MultiplierSettings, constraints: tuple[Constraint, ...]) -> None:
         self.each = tuple(Multiplier(settings, constraint.limit) for constraint in constraints)
+        self._plain = settings.excess == "absolute"
 
     @property
     def values(self) -> tuple[float, ...]:
@@ -139,6 +145,11 @@ class Multipliers:
         That is its target, so that λ means the same whatever the scales of cost and safety cost; 1 for a target of 0.
         """
         return tuple(target if target > 0 else 1.0 for target in self.targets)
+
+    @property
+    def scales(self) -> tuple[float, ...] | None:
+        """Return the units for an update; None where cost and constraints are summed as they are."""
+        return None if self._plain else self.units
 
     def update(self, values: tuple[float, ...]) -> None:
         """Adapt each λ to the measured value of its constraint."""
