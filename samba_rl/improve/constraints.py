@@ -158,8 +158,6 @@ class Constraint(ABC):
     def _costs(self, traces: Traces) -> Tensor:
         """Return the discounted safety cost of each step [B, T]."""
         costs = traces.safety[..., self.column]
-        if self.gamma == 1:
-            return costs
         return costs * self.gamma ** torch.arange(costs.shape[1], device=costs.device, dtype=costs.dtype)
 
     @final
@@ -230,15 +228,10 @@ class CVaR(Constraint):
     @staticmethod
     def make(settings: ConstraintSettings, name: str, column: int) -> CVaR:
         """Make the constraint that the settings describe."""
+        s, per_step = settings, settings.per == "step"
         return CVaR(
-            name=name,
-            limit=settings.limit,
-            column=column,
-            per_step=settings.per == "step",
-            gamma=settings.gamma,
-            alpha=settings.alpha,
-            nu_floor=settings.nu_floor,
-        )
+            name=name, limit=s.limit, column=column, per_step=per_step, gamma=s.gamma, alpha=s.alpha, nu_floor=s.nu_floor
+        )  # fmt: skip
 
     def amounts(self, traces: Traces) -> Tensor:
         """Return the safety costs of the trajectories [B]."""
