@@ -228,9 +228,9 @@ class CVaR(Constraint):
     @staticmethod
     def make(settings: ConstraintSettings, name: str, column: int) -> CVaR:
         """Make the constraint that the settings describe."""
-        s, per_step = settings, settings.per == "step"
+        s, per = settings, settings.per == "step"
         return CVaR(
-            name=name, limit=s.limit, column=column, per_step=per_step, gamma=s.gamma, alpha=s.alpha, nu_floor=s.nu_floor
+            name=name, limit=s.limit, column=column, per_step=per, gamma=s.gamma, alpha=s.alpha, nu_floor=s.nu_floor
         )  # fmt: skip
 
     def amounts(self, traces: Traces) -> Tensor:
