@@ -59,7 +59,7 @@ def improve(agent: Agent) -> Iterator[Event]:
                     λ.update(L)
                 A = π.advantages(τ)
                 λ_π = π.min_norm(A, agent.least_cost_weight)  # min-norm point of ∇cost and -∇ζ
-                step = π.update(A.combined(λ_π, λ.values, λ.units, λ.excess(L)), agent.generator)
+                step = π.update(A.combined(λ_π, λ.values, λ.scales, λ.excess(L)), agent.generator)
                 if agent.rule.own_dual:
                     λ.adopt(step.nu)
         if step is None or not π.finite:

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Literal
+from typing import Literal, NamedTuple, TypeVar
 
 from samba_rl.agents.agent import AnyAgent
 from samba_rl.agents.first import FirstSettings
-from samba_rl.agents.settings import ImaginationSettings, ModelBasedSettings, ModelFreeSettings, Settings
+from samba_rl.agents.settings import (
+    ImaginationSettings,
+    ModelBasedSettings,
+    ModelFreeSettings,
+    PolicyGradientSettings,
+    Settings,
+)
 from samba_rl.errors import UserError, did_you_mean
 from samba_rl.events import Log
 from samba_rl.improve.advantages import AdvantageSettings
@@ -17,7 +24,8 @@ from samba_rl.improve.multipliers import MultiplierSettings
 from samba_rl.improve.policies import PolicySettings
 from samba_rl.improve.step import WeightSettings
 from samba_rl.improve.updates.proximal import ProximalSettings
-from samba_rl.learners import GPModel, LatentModel, Learner, RealTrials, TraceSource, find_learner
+from samba_rl.improve.updates.trust_region import TrustRegionSettings
+from samba_rl.learners import LEARNERS, GPModel, LatentModel, Learner, RealTrials, TraceSource, find_learner
 from samba_rl.models.gp import GPSettings
 from samba_rl.models.likelihood import FitSettings
 from samba_rl.planet.latent import LatentSettings
@@ -27,6 +35,8 @@ from samba_rl.tasks.task import Task
 
 ANY = ""
 """Key of the settings for every system without its own."""
+STEPS = 30
+"""Steps of an episode in the paper (max trajectory length)."""
 
 # Learners on a Gaussian-process model ---------------------------------------------------------------------------------
 
@@ -57,66 +67,6 @@ _MODEL = {
 }
 
 
-def _model_paper(
-    *,
-    samples: int,
-    batch: int,
-    first: int,
-    trajectories: int,
-    limit: float,
-    gamma: float,
-    lam: float,
-    norm: float,
-    loss: Literal["squared", "clipped"],
-    fit_iterations: int,
-) -> ModelBasedSettings:
-    """Return a column of the paper's table of hyper-parameters; where it is silent, the plainest choice."""
-    return ModelBasedSettings(
-        real_samples=samples,
-        episodes=batch // 30,
-        first=FirstSettings(samples=first, how="uniform"),
-        constraint=ConstraintSettings(limit=limit, per="step"),
-        multiplier=MultiplierSettings(
-            schedule="dual-ascent", rate=0.05, reaction=0.0, cap=100.0, margin=0.0, slack=None
-        ),
-        shield="off",
-        imagination=ImaginationSettings(100, 100, trajectories, draw="marginals", candidates=1, starts=0),
-        weights=WeightSettings(spread=False, least_cost_weight=0.0),
-        policy=PolicySettings(mean_bound=None, std_floor_first=0.01, std_floor=0.01),
-        advantage=AdvantageSettings(gamma=gamma, lam=lam, time=False, tail_critic=False),
-        update=ProximalSettings(
-            epochs=80,
-            minibatch=30 * trajectories,
-            policy_rate=3e-4,
-            critic_rate=1e-3,
-            kl_target=None,
-            kl_stop=0.015,
-            max_gradient_norm=norm,
-            critic_loss=loss,
-        ),
-        model=GPSettings(
-            fit=FitSettings(iterations=fit_iterations, points=None), sparse_above=10_000, calibration="none"
-        ),
-    )
-
-
-_PENDULUM_PAPER = _model_paper(
-    samples=1600, batch=30, first=30, trajectories=1000, limit=0.025, gamma=0.99, lam=0.97, norm=0.5, loss="squared",
-    fit_iterations=300,
-)  # fmt: skip
-
-_MODEL_PAPER = {
-    ANY: _PENDULUM_PAPER,
-    "safe-cart-pole-double-pendulum": _model_paper(
-        samples=5000, batch=30, first=30, trajectories=1000, limit=0.025, gamma=0.95, lam=0.97, norm=0.5,
-        loss="squared", fit_iterations=300,
-    ),
-    "safe-fetch-reach": _model_paper(
-        samples=5000, batch=300, first=1000, trajectories=3000, limit=0.5 / 30, gamma=0.99, lam=0.95, norm=1.0,
-        loss="clipped", fit_iterations=100,
-    ),
-}  # fmt: skip
-
 _MODEL_SMOKE = ModelBasedSettings(
     real_samples=120,
     episodes=1,
@@ -143,14 +93,6 @@ _FREE = ModelFreeSettings(
     update=ProximalSettings(minibatch=500, policy_rate=1e-3),
 )
 
-_FREE_PAPER = replace(
-    _FREE,
-    real_samples=1_000_000,
-    episodes=334,
-    # Twice as many updates, each of five times as many steps, let λ grow more slowly.
-    multiplier=MultiplierSettings(initial=1.0, factor=1.1, cap=20.0, margin=0.0, slack=None),
-)
-
 _FREE_SMOKE = replace(
     _FREE,
     real_samples=240,
@@ -175,13 +117,6 @@ _LATENT_DEFAULT = {
     "safe-cart-pole-double-pendulum": replace(_LATENT, planner=replace(_LATENT.planner, horizon=20)),
 }
 
-_LATENT_PAPER = replace(
-    _LATENT,
-    real_samples=100_000,
-    latent=LatentSettings(length=50, free_nats=3.0, rate=1e-3, max_gradient_norm=1000.0),
-    planner=PlannerSettings(),
-)
-
 _LATENT_SMOKE = replace(
     _LATENT,
     real_samples=180,
@@ -191,33 +126,140 @@ _LATENT_SMOKE = replace(
     planner=PlannerSettings(candidates=20, elites=4, iterations=2, horizon=5),
 )
 
+# The paper ------------------------------------------------------------------------------------------------------------
+
+
+class _Column(NamedTuple):
+    """A column of the paper's table of hyper-parameters."""
+
+    samples: int
+    """SAMBA's real samples (Table 1)."""
+    trial: int
+    """N samples."""
+    first: int
+    """N init samples."""
+    fit: int
+    """Optimization iterations."""
+    batch: int
+    """N epoch samples, and mini batch size."""
+    norm: float
+    """Max gradient norm."""
+    gamma: float
+    lam: float
+    """Lambda."""
+    loss: Literal["squared", "clipped"]
+    """Value function loss fn."""
+    limit: float
+    """CVaR cost limit."""
+
+
+_COLUMNS = {
+    ANY: _Column(1600, 30, 30, 300, 30_000, 0.5, 0.99, 0.97, "squared", 0.025),
+    "safe-cart-pole-double-pendulum": _Column(5000, 30, 30, 300, 30_000, 0.5, 0.95, 0.97, "squared", 0.025),
+    "safe-fetch-reach": _Column(5000, 300, 1000, 100, 90_000, 1.0, 0.99, 0.95, "clipped", 0.0166666667),
+}
+
+AnyPolicyGradient = TypeVar("AnyPolicyGradient", bound=PolicyGradientSettings)
+
+
+def _paper(base: AnyPolicyGradient, column: _Column) -> AnyPolicyGradient:
+    """Return the settings with a column's numbers of the agent; where the paper is silent, the plainest choice."""
+    return replace(
+        base,
+        constraint=ConstraintSettings(limit=column.limit, per="step", alpha=0.9, gamma=column.gamma),
+        multiplier=MultiplierSettings(
+            schedule="dual-ascent", excess="absolute", rate=0.05, reaction=0.0, initial=1.0, floor=0.0, cap=math.inf,
+            margin=0.0, slack=None,
+        ),
+        policy=PolicySettings(hidden=(32, 32), std=1.0, std_floor_first=0.0, std_floor=0.0, mean_bound=None),
+        advantage=AdvantageSettings(
+            gamma=column.gamma, lam=column.lam, hidden=(32, 32), time=False, tail_critic=False, normalise_targets=False
+        ),
+        update=ProximalSettings(
+            epochs=80, minibatch=column.batch, policy_rate=3e-4, kl_target=None, critic_rate=1e-3, clip=0.2,
+            kl_stop=None, standardise=False, max_gradient_norm=column.norm, critic_loss=column.loss,
+        ),
+        trust_region=TrustRegionSettings(fisher_samples=None),
+    )  # fmt: skip
+
+
+def _model_paper(column: _Column) -> ModelBasedSettings:
+    plain = FitSettings(column.fit, points=None, max_snr=math.inf, lengthscale_prior=(0.0, math.inf))
+    base = ModelBasedSettings(
+        real_samples=column.samples,
+        episodes=column.trial // STEPS,
+        first=FirstSettings(samples=column.first, how="uniform"),
+        feasibility_iterations=0,
+        shield="off",
+        imagination=ImaginationSettings(
+            100, 100, column.batch // STEPS, draw="marginals", candidates=1, starts=0, restart="off"
+        ),
+        weights=WeightSettings(spread=False, least_cost_weight=None),
+        model=GPSettings(fit=plain, sparse_above=10_000, calibration="none"),
+    )
+    return _paper(base, column)
+
+
+def _free_paper(column: _Column) -> ModelFreeSettings:
+    return _paper(replace(_FREE, real_samples=1_000_000, episodes=column.batch // STEPS), column)
+
+
+_LATENT_PAPER = PlanetSettings(
+    real_samples=100_000,
+    episodes=1,
+    first=FirstSettings(samples=5 * STEPS, how="uniform"),
+    # The paper has no numbers for PlaNet; these are those of PlaNet's own paper.
+    latent=LatentSettings(
+        deterministic=200, stochastic=30, hidden=200, free_nats=3.0, updates=100, first_updates=100, batch=50,
+        length=50, rate=1e-3, last_rate=1.0, max_gradient_norm=1000.0, safety_weight=1.0,
+    ),
+    planner=PlannerSettings(warm_start=False),
+)  # fmt: skip
+
+_PAPER_SAMPLES = {
+    "sppilco": {"safe-pendulum": 1800, "safe-cart-pole-double-pendulum": 6000},
+    "ppilco": {"safe-pendulum": 2000, "safe-cart-pole-double-pendulum": 6000},
+}
+"""Real samples of Table 1 where they differ from SAMBA's."""
+
 # All of them ----------------------------------------------------------------------------------------------------------
 
 Family = Mapping[str, Mapping[str, Settings]]
 """Settings by preset and system."""
 
 _FAMILIES: dict[type[TraceSource], Family] = {
-    GPModel: {"default": _MODEL, "paper": _MODEL_PAPER, "smoke": {ANY: _MODEL_SMOKE}},
-    RealTrials: {"default": {ANY: _FREE}, "paper": {ANY: _FREE_PAPER}, "smoke": {ANY: _FREE_SMOKE}},
+    GPModel: {
+        "default": _MODEL,
+        "paper": {task: _model_paper(column) for task, column in _COLUMNS.items()},
+        "smoke": {ANY: _MODEL_SMOKE},
+    },
+    RealTrials: {
+        "default": {ANY: _FREE},
+        "paper": {task: _free_paper(column) for task, column in _COLUMNS.items()},
+        "smoke": {ANY: _FREE_SMOKE},
+    },
     LatentModel: {
         "default": _LATENT_DEFAULT,
         "paper": {ANY: _LATENT_PAPER, "safe-cart-pole-double-pendulum": replace(_LATENT_PAPER, real_samples=40_000)},
         "smoke": {ANY: _LATENT_SMOKE},
     },
 }
-"""Presets of each family. default: tuned to reach the paper's results in a fraction of its time. paper: the paper's
-table of hyper-parameters. smoke: a few seconds, to see whether everything works."""
+"""Presets of each family. default: tuned to reach the paper's results in a fraction of its time. paper: the paper
+to the letter (docs/paper.md). smoke: a few seconds, to see whether everything works."""
 
 PRESETS = ("default", "paper", "smoke")
 
 
 def make_settings(task: str, learner: str | Learner = "samba", preset: str = "default") -> Settings:
     """Return the settings of a learner on the system of that name."""
-    family = _FAMILIES[type(find_learner(learner).source)]
+    row = find_learner(learner)
+    family = _FAMILIES[type(row.source)]
     if preset not in family:
         raise UserError(f"no preset is called '{preset}'; {did_you_mean(preset, family)}")
     systems = family[preset]
-    return systems.get(task, systems[ANY])
+    settings = systems.get(task, systems[ANY])
+    budgets = next((each for name, each in _PAPER_SAMPLES.items() if LEARNERS[name] == row), {})
+    return replace(settings, real_samples=budgets[task]) if preset == "paper" and task in budgets else settings
 
 
 def make_agent(

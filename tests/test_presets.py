@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 import pytest
 
@@ -44,7 +43,10 @@ def test_every_learner_has_settings_on_every_system_with_every_preset(learner: s
     assert isinstance(LEARNERS[learner].source, settings.source)
     # Learners with the same source of traces differ in their rows alone.
     firsts = {"model": "samba", "real": "ppo", "latent": "planet"}
-    assert settings == make_settings(task, firsts[LEARNERS[learner].source.label], preset)
+    first = make_settings(task, firsts[LEARNERS[learner].source.label], preset)
+    # The paper's budgets of real samples are each learner's own; tests/test_paper.py holds them to its Table 1.
+    assert dataclasses.replace(settings, real_samples=first.real_samples) == first
+    assert preset == "paper" or settings == first
     if not isinstance(settings, PlanetSettings):
         assert settings.more_constraints == ()  # type: ignore[attr-defined]
 
@@ -95,60 +97,6 @@ def test_the_smoke_preset_takes_seconds_on_every_system() -> None:
     settings = on_a_model(FETCH, "smoke")
     steps = settings.imagination.iterations * settings.imagination.trajectories * settings.update.epochs
     assert settings.real_samples <= 150 and steps <= 100 and settings.feasibility_iterations <= 2
-
-
-# The paper's numbers --------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("name", "pendulum", "cart", "fetch"),
-    [
-        # Dynamics.
-        ("episodes", 1, 1, 10),  # 30, 30 and 300 real samples in episodes of 30 steps
-        ("first.samples", 30, 30, 1000),
-        ("model.fit.iterations", 300, 300, 100),
-        ("model.fit.points", None, None, None),
-        ("model.outputs", "independent", "independent", "independent"),
-        # Agent.
-        ("update.epochs", 80, 80, 80),
-        ("update.minibatch", 30_000, 30_000, 90_000),
-        ("policy.hidden", (32, 32), (32, 32), (32, 32)),
-        ("advantage.hidden", (32, 32), (32, 32), (32, 32)),
-        ("update.policy_rate", 3e-4, 3e-4, 3e-4),
-        ("update.critic_rate", 1e-3, 1e-3, 1e-3),
-        ("update.clip", 0.2, 0.2, 0.2),
-        ("update.max_gradient_norm", 0.5, 0.5, 1.0),
-        ("advantage.gamma", 0.99, 0.95, 0.99),
-        ("advantage.lam", 0.97, 0.97, 0.95),
-        ("update.critic_loss", "squared", "squared", "clipped"),
-        ("constraint.limit", 0.025, 0.025, 1 / 60),
-        ("constraint.per", "step", "step", "step"),
-        ("multiplier.rate", 0.05, 0.05, 0.05),
-        # Runner.
-        ("imagination.iterations", 100, 100, 100),
-        ("imagination.last_iterations", 100, 100, 100),
-        ("imagination.trajectories", 1000, 1000, 3000),  # 30 000 and 90 000 samples in trajectories of 30 steps
-    ],
-)
-def test_the_paper_preset_has_the_papers_numbers(name: str, pendulum: Any, cart: Any, fetch: Any) -> None:
-    for task, expected in ((PENDULUM, pendulum), (CART, cart), (FETCH, fetch)):
-        value: Any = make_settings(task, preset="paper")
-        for part in name.split("."):
-            value = getattr(value, part)
-        assert value == (pytest.approx(expected) if isinstance(expected, float) else expected), task
-
-
-@pytest.mark.parametrize("task", TASKS)
-def test_the_paper_preset_does_without_what_was_added_to_the_paper(task: str) -> None:
-    settings = on_a_model(task, "paper")
-    assert 0.5 < settings.constraint.alpha < 1 and settings.constraint.nu_floor == 0
-    assert settings.multiplier.slack is None and settings.multiplier.margin == 0
-    assert settings.imagination.candidates == 1 and settings.imagination.draw == "marginals"
-    assert settings.weights.least_at(0.0) == 0 and not settings.weights.spread
-    assert settings.policy.mean_bound is None and settings.update.kl_target is None
-    assert not settings.advantage.time and not settings.advantage.tail_critic
-    assert settings.model.sparse_above > settings.real_samples  # the GP stays exact
-    assert settings.update.minibatch == 30 * settings.imagination.trajectories  # one gradient for the whole batch
 
 
 # Agents ---------------------------------------------------------------------------------------------------------------

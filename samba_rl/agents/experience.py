@@ -43,6 +43,8 @@ class Experience(ABC):
     """Control iterations of each of them."""
     shielded: bool
     """Whether policies are judged on the model before they act."""
+    restarts: bool
+    """Whether a policy starts afresh where all of its traces cost the same."""
 
     @abstractmethod
     def surprise(self, traces: Traces) -> float:
@@ -103,7 +105,7 @@ class Imagination(Experience):
         self.model = GPDynamics(task, model, device)
         self.candidates, self.trajectories = settings.candidates, settings.trajectories
         self.judged, self.starts, self.start_iterations = settings.judged, settings.starts, settings.start_iterations
-        self.shielded = shielded
+        self.shielded, self.restarts = shielded, settings.restart == "on"
         self._task, self._zeta, self._settings = task, zeta, settings
         self._device = torch.device(device)
         self._data: Transitions | None = None
@@ -175,6 +177,7 @@ class OwnTrials(Experience):
     starts: int = 0
     start_iterations: int = 0
     shielded: bool = False
+    restarts: bool = False
 
     def __init__(self, device: str) -> None:
         self._device = torch.device(device)

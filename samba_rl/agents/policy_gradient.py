@@ -170,7 +170,7 @@ class Agent(AnyAgent):
         """Return traces of the policy; replace a policy that is stranded where the cost is flat, and say so."""
         self.improver.update.std_floor = self._numbers.policy.floor_at(self.progress)
         traces = self._traces()
-        checked = self._experience.model is not None and self.iteration > 0 and self.work.control == 0
+        checked = self._experience.restarts and self.iteration > 0 and self.work.control == 0
         if not (checked and is_stranded(traces, float(self.data.transitions.cost.abs().mean()))):
             return traces, []
         self._start_afresh()

@@ -161,6 +161,8 @@ class ImaginationSettings:
     on the model goes on. A policy can be stuck where no small step is an improvement."""
     start_iterations: int = 70
     """Control iterations of each of these."""
+    restart: Literal["on", "off"] = "on"
+    """Replace a policy by an untrained one where all imagined trajectories cost the same and no gradient leads on."""
 
 
 @final

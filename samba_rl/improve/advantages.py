@@ -18,7 +18,7 @@ class AdvantageSettings:
     """Discounting and critics."""
 
     gamma: float = 0.99
-    """Discount γ of the objectives. Constraints are never discounted."""
+    """Discount γ of the objectives. Constraints have their own."""
     lam: float = 0.95
     """λ of generalised advantage estimation, in [0, 1]: 1 uses the traces alone, 0 one step and then the critics."""
     hidden: tuple[int, ...] = (32, 32)
@@ -27,6 +27,8 @@ class AdvantageSettings:
     """Whether critics see the time within the episode, on which the cost to go of a short horizon depends."""
     tail_critic: bool = True
     """Whether constraints have critics too. Without them an action is weighed by all of the excess that follows it."""
+    normalise_targets: bool = True
+    """Whether each critic predicts in standard deviations of its targets. Otherwise it fits the targets as they are."""
 
 
 def gae(steps: Tensor, values: Tensor, gamma: Tensor | float, lam: Tensor | float) -> Tensor:
@@ -63,8 +65,11 @@ class Critics(nn.Module):
     mean: Tensor
     std: Tensor
 
-    def __init__(self, count: int, inputs: int, hidden: Sequence[int], generator: Generator) -> None:
+    def __init__(
+        self, count: int, inputs: int, hidden: Sequence[int], generator: Generator, *, normalise: bool = True
+    ) -> None:
         super().__init__()
+        self._normalise = normalise
         sizes = (inputs, *hidden, 1)
         gains = [math.sqrt(2)] * len(hidden) + [1.0]
         self.weights = nn.ParameterList()
@@ -104,6 +109,8 @@ class Critics(nn.Module):
         The networks are not corrected for it, so the predicted values move with the targets. That suits ζ, whose scale
         falls by orders of magnitude as data come in while its shape persists; costs keep their scale anyway.
         """
+        if not self._normalise:
+            return
         mean, std = targets.mean(1), targets.std(1, correction=0)
         self.mean.copy_(mean)
         self.std.copy_(torch.where(std > 1e-6 * mean.abs(), std, torch.ones_like(std)))

@@ -35,6 +35,8 @@ class ConstraintSettings:
     nu_floor: float = 0.0
     """Lower bound of ν in CVaR's gradient, as a share of the limit. Trajectories that cost less are left alone even
     while nearly all cost nothing. Every ν bounds CVaR from above, so this errs on the safe side. 0: the quantile."""
+    gamma: float = 1.0
+    """Discount of the safety cost along a trajectory, in (0, 1]. Probabilities have none."""
     of: str = ""
     """Name of the constrained safety cost. Empty: the system's only one, or each of them."""
 
@@ -45,6 +47,8 @@ class ConstraintSettings:
             raise UserError(f"a constraint's limit is {self.limit}; give a number of at least 0")
         if not 0 <= self.alpha < 1:
             raise UserError(f"a constraint's α is {self.alpha}; it lies in [0, 1)")
+        if not 0 < self.gamma <= 1:
+            raise UserError(f"a constraint's gamma is {self.gamma}; it lies in (0, 1]")
         if not 0 <= self.nu_floor <= 1:
             raise UserError(f"a constraint's nu_floor is {self.nu_floor}; it lies in [0, 1]")
 
@@ -98,6 +102,8 @@ class Constraint(ABC):
     """Column of the safety cost in the traces."""
     per_step: bool = False
     """Whether the value is a mean over the steps of the horizon instead of a sum over the trajectory."""
+    gamma: float = 1.0
+    """Discount of the safety cost."""
 
     @staticmethod
     @abstractmethod
@@ -149,13 +155,20 @@ class Constraint(ABC):
         return 1 / traces.cost.shape[1] if self.per_step else 1.0
 
     @final
+    def _costs(self, traces: Traces) -> Tensor:
+        """Return the discounted safety cost of each step [B, T]."""
+        costs = traces.safety[..., self.column]
+        return costs * self.gamma ** torch.arange(costs.shape[1], device=costs.device, dtype=costs.dtype)
+
+    @final
     def _before(self, steps: Tensor) -> Tensor:
         """Return the sums of values [B, T] over all earlier steps [B, T]."""
         return steps.cumsum(1) - steps
 
     @final
     def _cost_in_words(self) -> str:
-        return f"the {self.name} cost " + ("per step" if self.per_step else "of a trajectory")
+        kind = "" if self.gamma == 1 else "discounted "
+        return f"the {kind}{self.name} cost " + ("per step" if self.per_step else "of a trajectory")
 
 
 @final
@@ -168,11 +181,12 @@ class Expectation(Constraint):
     @staticmethod
     def make(settings: ConstraintSettings, name: str, column: int) -> Expectation:
         """Make the constraint that the settings describe."""
-        return Expectation(name=name, limit=settings.limit, column=column, per_step=settings.per == "step")
+        per_step, gamma = settings.per == "step", settings.gamma
+        return Expectation(name=name, limit=settings.limit, column=column, per_step=per_step, gamma=gamma)
 
     def amounts(self, traces: Traces) -> Tensor:
         """Return the safety costs of the trajectories [B]."""
-        return traces.safety[..., self.column].sum(1) * self._share(traces)
+        return self._costs(traces).sum(1) * self._share(traces)
 
     def value(self, amounts: Tensor) -> Tensor:
         """Return the mean."""
@@ -184,7 +198,7 @@ class Expectation(Constraint):
 
     def growth(self, traces: Traces) -> Tensor:
         """Return the safety cost of each step [B, T]."""
-        return traces.safety[..., self.column] * self._share(traces)
+        return self._costs(traces) * self._share(traces)
 
     def progress(self, traces: Traces) -> Tensor:
         """Return zeros [B, T]: the expected cost to go depends on the state alone."""
@@ -214,14 +228,14 @@ class CVaR(Constraint):
     @staticmethod
     def make(settings: ConstraintSettings, name: str, column: int) -> CVaR:
         """Make the constraint that the settings describe."""
-        per_step, alpha, nu_floor = settings.per == "step", settings.alpha, settings.nu_floor
+        s, per = settings, settings.per == "step"
         return CVaR(
-            name=name, limit=settings.limit, column=column, per_step=per_step, alpha=alpha, nu_floor=nu_floor
+            name=name, limit=s.limit, column=column, per_step=per, gamma=s.gamma, alpha=s.alpha, nu_floor=s.nu_floor
         )  # fmt: skip
 
     def amounts(self, traces: Traces) -> Tensor:
         """Return the safety costs of the trajectories [B]."""
-        return traces.safety[..., self.column].sum(1) * self._share(traces)
+        return self._costs(traces).sum(1) * self._share(traces)
 
     def nu(self, amounts: Tensor) -> Tensor:
         """Return ν, the α-quantile of amounts [B]: the least one that a share α of them does not exceed."""
@@ -240,14 +254,14 @@ class CVaR(Constraint):
 
     def growth(self, traces: Traces) -> Tensor:
         """Return by how much each step raises (L - ν)⁺ / (1 - α) [B, T]."""
-        steps = traces.safety[..., self.column] * self._share(traces)
+        steps = self._costs(traces) * self._share(traces)
         nu = self._held_nu(steps)
         after = (steps.cumsum(1) - nu).clamp(min=0)
         return torch.diff(after, dim=1, prepend=torch.zeros_like(after[:, :1])) / (1 - self.alpha)
 
     def progress(self, traces: Traces) -> Tensor:
         """Return the distance of the trajectory from ν, in units of ν (or of the limit, if ν is smaller) [B, T]."""
-        steps = traces.safety[..., self.column] * self._share(traces)
+        steps = self._costs(traces) * self._share(traces)
         nu = self._held_nu(steps)
         return (self._before(steps) - nu) / nu.clamp(min=max(self.limit, 1e-6))
 

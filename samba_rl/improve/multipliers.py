@@ -39,6 +39,9 @@ class MultiplierSettings:
     target."""
     rate: float = 0.05
     """Step size of dual ascent. The relative excess is clipped to ±1, so λ changes by at most this much at a time."""
+    excess: Literal["relative", "absolute"] = "relative"
+    """Units of λ. relative: as above. absolute: as in the paper, cost and constraint are summed in their own units, and
+    dual ascent follows the plain excess over the target."""
     floor: float = 0.05
     """Lower bound of λ. A multiplier that shrinks to nothing takes too long to grow back."""
     cap: float = 50.0
@@ -113,6 +116,8 @@ class Multiplier:
                 self.slow *= settings.factor ** (1 + settings.steepness * excess)
             elif measured < aim / settings.tolerance:
                 self.slow /= settings.factor ** (1 + settings.steepness / 2 * (1 / settings.tolerance - 1 - excess))
+        elif settings.excess == "absolute":
+            self.slow += settings.rate * (measured - aim)
         else:
             self.slow += settings.rate * excess
         self.slow = min(max(self.slow, settings.floor), settings.cap)
@@ -143,6 +148,7 @@ class Multipliers:
 
     def __init__(self, settings: MultiplierSettings, constraints: tuple[Constraint, ...]) -> None:
         self.each = tuple(Multiplier(settings, constraint.limit) for constraint in constraints)
+        self._plain = settings.excess == "absolute"
 
     @property
     def values(self) -> tuple[float, ...]:
@@ -166,6 +172,11 @@ class Multipliers:
         """Forget what λ has accumulated, for a policy that starts afresh."""
         for multiplier in self.each:
             multiplier.slow = multiplier.value = multiplier.settings.initial
+
+    @property
+    def scales(self) -> tuple[float, ...] | None:
+        """Return the units for an update; None where cost and constraints are summed as they are."""
+        return None if self._plain else self.units
 
     def update(self, values: tuple[float, ...]) -> None:
         """Adapt each λ to the measured value of its constraint."""

@@ -67,18 +67,21 @@ class PolicySettings:
     lacks, in half widths of the action range. The bound falls geometrically to `std_floor`."""
     std_floor: float = 0.05
     """Lower bound of the standard deviation at the end of a run, in half widths of the action range. A policy without
-    noise stops learning."""
+    noise stops learning. 0 for both: no bound."""
     mean_bound: float | None = 1.1
     """Bound of the mean action, in half widths from the centre of the action range; a tanh squashes the mean to it. Far
     outside the range, clipping hides the noise and the gradient vanishes. None: unbounded, as in the paper."""
 
     def __post_init__(self) -> None:
-        for name in ("std", "std_floor_first", "std_floor"):
+        unbounded = self.std_floor_first == self.std_floor == 0
+        for name in ("std",) if unbounded else ("std", "std_floor_first", "std_floor"):
             if getattr(self, name) <= 0:
                 raise UserError(f"policy.{name} = {getattr(self, name)}; it must be positive")
 
     def floor_at(self, progress: float) -> float:
         """Return the lower bound of the standard deviation when this share of the real samples is spent."""
+        if self.std_floor == 0:
+            return 0.0
         return math.exp((1 - progress) * math.log(self.std_floor_first) + progress * math.log(self.std_floor))
 
 
@@ -142,8 +145,9 @@ class GaussianPolicy(nn.Module):
 
     @torch.no_grad()
     def floor_std(self, floor: float) -> None:
-        """Raise the standard deviation to at least `floor`, in half widths."""
-        self.log_std.clamp_(min=math.log(floor))
+        """Raise the standard deviation to at least `floor`, in half widths; 0 changes nothing."""
+        if floor > 0:
+            self.log_std.clamp_(min=math.log(floor))
 
     def raw(self, action: Tensor) -> Tensor:
         """Return actions [..., nu] in half widths from the centre of their range, in float32."""

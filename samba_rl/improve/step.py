@@ -25,12 +25,14 @@ class WeightSettings:
     spread: bool = True
     """Measure both advantages in their own standard deviations first. In their own units the shortest combination
     would belong to whichever has the smaller numbers."""
-    least_cost_weight: float = 0.7
-    """Lower bound of λ_π at the start of a run. It rises to 1 by the end, where more information no longer pays."""
+    least_cost_weight: float | None = 0.7
+    """Lower bound of λ_π at the start of a run. It rises to 1 by the end, where more information no longer pays. None:
+    no lower bound; λ_π is the paper's, the weight of the shortest combination."""
 
     def least_at(self, progress: float) -> float:
         """Return the lower bound of λ_π when this share of the real samples is spent."""
-        return self.least_cost_weight + (1 - self.least_cost_weight) * progress
+        first = self.least_cost_weight
+        return 0.0 if first is None else first + (1 - first) * progress
 
 
 class Advantages(NamedTuple):
@@ -55,7 +57,7 @@ class Advantages(NamedTuple):
         self,
         weights: tuple[float, ...],
         multipliers: tuple[float, ...],
-        units: tuple[float, ...],
+        units: tuple[float, ...] | None,
         excess: tuple[float, ...] = (),
     ) -> Batch:
         """Return the batch of an update: objectives weighed by `weights`, constraints beside their multipliers."""
@@ -100,7 +102,9 @@ class Improver:
         count = len(objectives) + len(constraints)
         device = policy.centre.device
         cpu = Generator().manual_seed(int(torch.randint(2**31, (1,), generator=generator, device=generator.device)))
-        self.critics = Critics(count, len(policy.centre) + 2, advantage.hidden, cpu).to(device)
+        self.critics = Critics(
+            count, len(policy.centre) + 2, advantage.hidden, cpu, normalise=advantage.normalise_targets
+        ).to(device)  # fmt: skip
         self.update = rule.make(policy, self.critics, update)
         self._gamma = torch.tensor([advantage.gamma] * len(objectives) + [1.0] * len(constraints), device=device)
 

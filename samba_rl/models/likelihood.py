@@ -49,9 +49,10 @@ class FitSettings:
     noise_bounds: tuple[float, float] = (1e-6, 1.0)
     """Bounds of the noise variance, in variances of the target."""
     max_snr: float = 1000.0
-    """Ratio of signal to noise, as standard deviations, above which a penalty grows steeply."""
+    """Ratio of signal to noise, as standard deviations, above which a penalty grows steeply; inf: no penalty."""
     lengthscale_prior: tuple[float, float] = (math.log(2.0), 2.0)
-    """Mean and standard deviation of a weak prior on log length scales; it keeps those of irrelevant inputs finite."""
+    """Mean and standard deviation of a weak prior on log length scales; it keeps those of irrelevant inputs finite. An
+    infinite deviation: no prior."""
     tolerance: float = 1e-7
     """Relative improvement of the objective per point below which L-BFGS stops."""
 

@@ -135,7 +135,7 @@ class PlanetAgent(AnyAgent):
         """Take gradient steps on the evidence bound, with a report now and then."""
         latent, model = self._latent, self._policy.model
         for group in self._optimiser.param_groups:
-            group["lr"] = latent.rate * 0.1 ** (1.0 if work.last else self._progress())
+            group["lr"] = latent.rate * latent.last_rate ** (1.0 if work.last else self._progress())
         while work.done < work.updates:
             with self.clock("fit"):
                 drawn = self._replay.draw(latent.batch, latent.length, self.generator)

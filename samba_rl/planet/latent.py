@@ -48,7 +48,9 @@ class LatentSettings:
     length: int = 30
     """Maximum number of steps in a sequence."""
     rate: float = 2e-3
-    """Initial learning rate of Adam; it falls to a tenth by the end of the run."""
+    """Initial learning rate of Adam."""
+    last_rate: float = 0.1
+    """Share of the learning rate that is left at the end of the run, to which it falls geometrically; 1: constant."""
     max_gradient_norm: float = 10.0
     """Norm to which gradients are clipped."""
     safety_weight: float = 1.5
@@ -62,7 +64,7 @@ class LatentSettings:
         ):  # fmt: skip
             if getattr(self, name) < 1:
                 raise UserError(f"latent.{name} = {getattr(self, name)}; it must be at least 1")
-        for name in ("rate", "max_gradient_norm"):
+        for name in ("rate", "last_rate", "max_gradient_norm"):
             if not 0 < getattr(self, name) < math.inf:
                 raise UserError(f"latent.{name} = {getattr(self, name)}; it must be positive")
         for name in ("free_nats", "safety_weight"):

@@ -177,3 +177,13 @@ def test_critics_learn_simple_functions_of_quite_different_size() -> None:
         optimiser.step()
     missed = (critics.values(x) - targets).square().mean(1) / targets.var(1)
     assert float(missed.max()) < 0.02
+
+
+def test_without_normalising_the_targets_stay_as_they_are() -> None:
+    critics, targets = (
+        Critics(2, 1, (4,), seeded(0), normalise=False),
+        500 + 30 * torch.randn(2, 50, generator=seeded(1)),
+    )
+    critics.renormalise(targets)
+    inputs = torch.randn(2, 50, 1, generator=seeded(2))
+    assert torch.equal(critics.normalised(targets), targets) and torch.equal(critics.values(inputs), critics(inputs))

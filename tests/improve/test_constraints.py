@@ -96,6 +96,31 @@ def test_an_unknown_safety_cost_is_refused() -> None:
         bind(CVaR, ConstraintSettings(of="hazrad"), ("hazard", "wall"))
 
 
+@pytest.mark.parametrize("per_step", [False, True])
+def test_a_discount_weighs_later_steps_less(per_step: bool) -> None:
+    share = 1 / 3 if per_step else 1.0
+    mean = Expectation(name="hazard", limit=0.1, per_step=per_step, gamma=0.5)
+    sums = double([0.25, 0.2 + 0.1 + 0.05, 1.5, 0.0]) * share
+    assert torch.allclose(mean.amounts(FOUR), sums) and torch.allclose(mean.growth(FOUR).sum(1), sums)
+    assert torch.allclose(mean.growth(FOUR)[1], double([0.2, 0.1, 0.05]) * share)
+    # α = 0.5: ν is the second smallest sum, 0.25; the excess of the others counts twice.
+    tail = CVaR(name="hazard", limit=0.1, per_step=per_step, gamma=0.5, alpha=0.5)
+    assert torch.allclose(tail.amounts(FOUR), sums)
+    assert tail.measure(FOUR) == pytest.approx((0.25 + 2 * (0.1 + 1.25) / 4) * share)
+    assert torch.allclose(tail.growth(FOUR)[2], 2 * double([0.75, 0.5, 0.0]) * share)
+    assert torch.allclose(tail.progress(FOUR)[2], double([-0.25, 0.75, 1.25]) * share / max(0.25 * share, 0.1))
+    assert "discounted hazard cost" in tail.in_words() and "discounted" not in Expectation(name="x", limit=1).in_words()
+
+
+def test_the_discount_comes_from_the_settings() -> None:
+    for kind in (CVaR, Expectation):
+        (constraint,) = bind(kind, ConstraintSettings(gamma=0.95), ("hazard",))
+        assert constraint.gamma == 0.95
+    for gamma in (0.0, 1.1, math.nan):
+        with pytest.raises(UserError, match=r"gamma is .*; it lies in \(0, 1\]"):
+            ConstraintSettings(gamma=gamma)
+
+
 @pytest.mark.parametrize("alpha", [-0.1, 1.0, 1.5, math.nan])
 def test_a_bad_alpha_is_refused(alpha: float) -> None:
     with pytest.raises(UserError, match=r"α is .*; it lies in \[0, 1\)"):

@@ -39,6 +39,20 @@ def test_dual_ascent_step_by_step() -> None:
         assert multiplier.value == pytest.approx(expected)
 
 
+def test_dual_ascent_on_the_plain_excess() -> None:
+    start = dataclasses.replace(DUAL, excess="absolute", cap=math.inf)
+    multiplier = Multiplier(start, limit=2.0)
+    for measured, expected in ((3.0, 1.05), (102.0, 6.05), (1.0, 6.0), (0.0, 5.9)):
+        multiplier.update(measured)
+        assert multiplier.value == pytest.approx(expected)
+    for _ in range(100):
+        multiplier.update(0.0)
+    assert multiplier.value == 0
+    # Then λ weighs the constraint itself.
+    constraints = (CVaR(name="hazard", limit=2.0),)
+    assert Multipliers(start, constraints).scales is None and Multipliers(DUAL, constraints).scales == (2.0,)
+
+
 def test_the_adaptive_schedule_step_by_step() -> None:
     multiplier = Multiplier(ADAPTIVE, limit=1.5)
     for measured, expected in (

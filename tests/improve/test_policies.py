@@ -167,6 +167,16 @@ def test_the_floor_falls_over_a_run() -> None:
     assert [choices.floor_at(progress) for progress in (0.0, 0.5, 1.0)] == pytest.approx([0.4, 0.2, 0.1])
 
 
+def test_without_a_floor_nothing_is_lifted() -> None:
+    choices = PolicySettings(std_floor_first=0.0, std_floor=0.0)
+    assert [choices.floor_at(progress) for progress in (0.0, 0.5, 1.0)] == [0, 0, 0]
+    policy = policy_of()
+    with torch.no_grad():
+        policy.log_std.fill_(-20.0)
+    policy.floor_std(0.0)
+    assert policy.log_std.tolist() == [-20, -20]
+
+
 @pytest.mark.parametrize("name", ["std", "std_floor_first", "std_floor"])
 @pytest.mark.parametrize("value", [0.0, -0.1])
 def test_a_policy_without_noise_is_refused(name: str, value: float) -> None:

@@ -241,3 +241,8 @@ def test_a_number_that_is_not_finite_is_found_wherever_it_is(where: str) -> None
 def test_the_least_weight_of_the_cost_rises_to_one() -> None:
     settings = WeightSettings(least_cost_weight=0.6)
     assert [settings.least_at(progress) for progress in (0.0, 0.5, 1.0)] == pytest.approx([0.6, 0.8, 1.0])
+
+
+def test_without_a_least_weight_of_the_cost_the_gradients_decide() -> None:
+    settings = WeightSettings(least_cost_weight=None)
+    assert [settings.least_at(progress) for progress in (0.0, 0.5, 1.0)] == [0, 0, 0]

@@ -59,6 +59,16 @@ def test_gradient_against_finite_differences(lengths: list[float], signal: float
     assert error < 1e-4 * (1 + float(np.abs(objective(at)[1]).max()))
 
 
+def test_without_prior_and_penalty_the_objective_is_the_likelihood() -> None:
+    x, y = smooth_data(15)
+    plain = FitSettings(max_snr=math.inf, lengthscale_prior=(0.0, math.inf))
+    at = np.array([0.5, 3.0, -1.0, 2.0, -9.0])
+    value, gradient = negative_log_likelihood(x, y[:, 0].contiguous(), torch.from_numpy(at))
+    found, slope = _Objective(x, y[:, 0].contiguous(), plain)(at)
+    assert found == value / 15 and np.array_equal(slope, gradient / 15)
+    assert _Objective(x, y[:, 0].contiguous(), FitSettings(max_snr=8.0))(at)[0] > found
+
+
 def test_fit_recovers_the_hyper_parameters_of_the_data() -> None:
     """Fit targets drawn from a GP: the fit comes near its hyper-parameters, and is at least as likely as they are."""
     generator = torch.Generator().manual_seed(1)

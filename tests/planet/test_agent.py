@@ -88,15 +88,18 @@ def test_what_was_expected_ends_with_the_episode() -> None:
     assert report.predicted_return == pytest.approx(-float(outcome[:, :3, 0].sum(1).mean()), rel=1e-4)
 
 
-def test_the_rate_falls_to_a_tenth() -> None:
+@pytest.mark.parametrize("share", [0.1, 1.0])
+def test_the_rate_falls_to_a_share(share: float) -> None:
     settings = quick()
-    agent = an_agent("planet", replace(settings, latent=replace(settings.latent, updates=1, first_updates=1)))
+    latent = replace(settings.latent, updates=1, first_updates=1, last_rate=share)
+    agent = an_agent("planet", replace(settings, latent=latent))
     agent.tell(random_trial(20))
     rates = []
     for last in (False, True):
         agent.ask(last=last)
         rates.append(agent._optimiser.param_groups[0]["lr"])
-    assert rates == pytest.approx([5e-3 * 0.1**0.5, 5e-4])
+    assert rates == pytest.approx([5e-3 * share**0.5, 5e-3 * share])
+    assert quick().latent.last_rate == 0.1
 
 
 def test_a_gradient_that_is_not_finite_is_not_followed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,8 +27,9 @@ class Batch(NamedTuple):
     """Monte-Carlo targets of the critics [K, N]."""
     multipliers: tuple[float, ...] = ()
     """λ of each constraint."""
-    units: tuple[float, ...] = ()
-    """Amount of each constraint that weighs as much as one standard deviation of the objective's advantage at λ = 1."""
+    units: tuple[float, ...] | None = ()
+    """Amount of each constraint that weighs as much as one standard deviation of the objective's advantage at λ = 1.
+    None: the paper's plain sum, in which λ weighs the constraint itself."""
     excess: tuple[float, ...] = ()
     """By how much each constraint exceeds its target; negative below it."""
     steps: float = 1.0
@@ -36,7 +37,13 @@ class Batch(NamedTuple):
 
     @property
     def lagrangian(self) -> Tensor:
-        """Return the advantage of objective and constraints together, each weighed by its λ [N]; it has no unit."""
+        """Return the advantage of objective and constraints together, each weighed by its λ [N].
+
+        It has no unit, except for a plain sum.
+        """
+        if self.units is None:
+            exact = torch.tensor(self.multipliers, dtype=torch.float64)
+            return self.objective + torch.einsum("m,mn->n", exact.to(self.tails), self.tails)
         spread = self.objective.std(correction=0)
         total = torch.where(spread > 0, self.objective / spread, 0.0)
         for multiplier, unit, tail in zip(self.multipliers, self.units, self.tails, strict=True):

@@ -140,5 +140,5 @@ class ProjectionStep:
         """Take one step on the objective of a batch that keeps to its only constraint."""
         (tail,), (excess,) = batch.tails, batch.excess
         report = self(batch.inputs, batch.raw, batch.objective, tail, excess, batch.steps)
-        (unit,) = batch.units
+        (unit,) = batch.units or (1.0,)
         return NaturalStep(report.kl, report.accepted, math.inf if report.case == "recovery" else report.nu * unit)

@@ -42,8 +42,11 @@ class ProximalSettings:
     """Learning rate of the critics (Adam)."""
     clip: float = 0.2
     """Relative change of an action's probability beyond which its gradient is cut off."""
-    kl_stop: float = 0.1
-    """KL divergence from the policy before the update beyond which the policy rests for the remaining passes."""
+    kl_stop: float | None = 0.1
+    """KL divergence from the policy before the update beyond which the policy rests for the remaining passes. None: the
+    policy moves in every pass."""
+    standardise: bool = True
+    """Whether advantages are shifted and scaled to mean 0 and standard deviation 1 before the policy's steps."""
     max_gradient_norm: float = 0.5
     """Norm to which longer gradients of the policy or the critics are shortened."""
     entropy: float = 0.0
@@ -74,7 +77,8 @@ class ProximalUpdate:
         settings, count = self.settings, len(batch.inputs)
         regression = self.regression.of(batch.critic_inputs, batch.targets)
         advantage = batch.lagrangian
-        advantage = (advantage - advantage.mean()) / (advantage.std(correction=0) + 1e-8)
+        if settings.standardise:
+            advantage = (advantage - advantage.mean()) / (advantage.std(correction=0) + 1e-8)
         linear = [layer for layer in self._policy.network if isinstance(layer, nn.Linear)]
         actor = Networks([(layer.weight, layer.bias) for layer in linear], self._policy.log_std)
         old = self._density(actor.forward(batch.inputs[None])[0], batch.raw).log
@@ -85,7 +89,7 @@ class ProximalUpdate:
             if moving:
                 steps = shuffled([batch.inputs, batch.raw, advantage, old], 0, order)
                 divergences = [self._policy_step(actor, *part) for part in cut(steps, sizes, dim=0)]
-                moving = not float(torch.stack(divergences).mean()) > settings.kl_stop
+                moving = settings.kl_stop is None or not float(torch.stack(divergences).mean()) > settings.kl_stop
                 epochs += 1
             regression.epoch(order, sizes)
         log_ratio = self._density(actor.forward(batch.inputs[None])[0], batch.raw).log - old

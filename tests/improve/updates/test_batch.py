@@ -58,3 +58,10 @@ def test_a_large_multiplier_makes_no_large_advantage() -> None:
 def test_every_constraint_needs_a_multiplier() -> None:
     with pytest.raises(ValueError, match="longer"):
         _ = BATCH._replace(tails=torch.ones(1, 2)).lagrangian
+
+
+def test_without_units_the_lagrangian_is_the_plain_sum() -> None:
+    tails = torch.tensor([[1.0, 0.0], [0.5, 4.0]])
+    batch = BATCH._replace(tails=tails, multipliers=(3.0, 0.5), units=None)
+    assert batch.lagrangian.tolist() == pytest.approx([1 + 3 + 0.25, -2 + 2])
+    assert BATCH._replace(units=None).lagrangian.tolist() == [1, -2]

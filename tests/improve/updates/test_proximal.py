@@ -34,6 +34,14 @@ def test_the_first_gradient_is_the_plain_policy_gradient() -> None:
     assert torch.allclose((numbers(policy) - before)[clear], -1e-3 * expected.sign()[clear], rtol=1e-2)
 
 
+def test_without_standardising_the_gradient_is_that_of_the_plain_advantages() -> None:
+    policy, critics = a_policy(), some_critics()
+    batch = a_batch(policy)._replace(units=None)
+    expected = policy_gradients(policy, batch.inputs, batch.raw, batch.objective[None])[0]
+    ProximalUpdate(policy, critics, dataclasses.replace(PLAIN, standardise=False))(batch, seeded(0))
+    assert torch.allclose(gradient_of(policy), expected, rtol=1e-3, atol=1e-5)
+
+
 def reference(policy: GaussianPolicy, batch: Batch, settings: ProximalSettings) -> None:
     """Minimise the clipped surrogate over the whole batch, one sample at a time."""
     old = policy.log_density(batch.inputs, batch.raw).tolist()

@@ -33,6 +33,13 @@ def test_the_kl_stop_stops_the_policy_and_not_the_critics() -> None:
     assert torch.equal(numbers(stopped_critics), numbers(free_critics))
 
 
+def test_without_a_kl_stop_the_policy_moves_in_every_pass() -> None:
+    settings = dataclasses.replace(PLAIN, epochs=9, policy_rate=0.05, kl_stop=None)
+    policy = a_policy()
+    report = ProximalUpdate(policy, some_critics(), settings)(a_batch(policy), seeded(0))
+    assert report.epochs == 9 and report.kl > 0.1
+
+
 def test_after_a_stop_the_next_batch_moves_the_policy_again() -> None:
     policy = a_policy()
     update = ProximalUpdate(
