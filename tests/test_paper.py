@@ -315,7 +315,7 @@ def test_nothing_searches_restarts_or_chooses(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(ProximalUpdate, "__call__", followed)
     events.clear()
     before: list[Tensor] = [p.detach().clone() for p in agent.improver.policy.parameters()]
-    list(agent._begin(last=False))
+    agent._begin(last=False)
     _, said = agent.imagine()
     assert not said and not notices(events)
     assert all(torch.equal(a, b) for a, b in zip(before, agent.improver.policy.parameters(), strict=True))

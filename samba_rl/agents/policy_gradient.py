@@ -148,12 +148,16 @@ class Agent(AnyAgent):
     @property
     def progress(self) -> float:
         """Return the share of the planned control iterations that is done."""
-        each, after_last = self._numbers.updates
-        per_trial = self.settings.episodes * self.task.horizon
-        to_come = 0 if self.work.last else -(-(self.settings.real_samples - self.real_samples) // per_trial)
+        (each, after_last), settings = self._numbers.updates, self.settings
+        to_come = 0 if self.work.last else self._trials_in(settings.real_samples - self.real_samples)
         left = max(0, self.work.planned - self.work.control) + max(0, to_come - 1) * each + (to_come > 0) * after_last
-        trials = -(-(self.settings.real_samples - self.settings.first.samples) // per_trial)
-        return max(0.0, 1 - left / (trials * each + after_last))
+        return max(
+            0.0, 1 - left / (self._trials_in(settings.real_samples - settings.first.samples) * each + after_last)
+        )
+
+    def _trials_in(self, samples: int) -> int:
+        """Return how many trials of whole episodes fit in so many real steps."""
+        return -(-(samples // self.task.horizon) // self.settings.episodes)
 
     def _begin(self, *, last: bool) -> None:
         """Plan an improvement after a trial, or after the last one."""
@@ -186,8 +190,10 @@ class Agent(AnyAgent):
 
     @property
     def least_cost_weight(self) -> float:
-        """Return the lower bound of λ_π."""
-        return 1.0 if self.work.cost_alone else self._numbers.weighting.least_at(self.progress)
+        """Return the lower bound of λ_π; after the last trial more information is of no use."""
+        return (
+            1.0 if self.work.cost_alone else self._numbers.weighting.least_at(1.0 if self.work.last else self.progress)
+        )
 
     def snapshot(self) -> Snapshot:
         """Copy everything that a control iteration changes."""

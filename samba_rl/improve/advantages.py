@@ -79,7 +79,8 @@ class Critics(nn.Module):
             self.weights.append(nn.Parameter(torch.stack(each)))
             self.biases.append(nn.Parameter(torch.zeros(count, 1, size_out)))
         self.register_buffer("mean", torch.zeros(count))
-        self.register_buffer("std", torch.ones(count))
+        # A critic that has learned nothing predicts 0, whatever the unit of its targets is.
+        self.register_buffer("std", torch.zeros(count) if normalise else torch.ones(count))
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Return the normalised values [K, N] at inputs [K, N, ni]."""

@@ -263,7 +263,7 @@ class CVaR(Constraint):
         """Return the distance of the trajectory from ν, in units of ν (or of the limit, if ν is smaller) [B, T]."""
         steps = self._costs(traces) * self._share(traces)
         nu = self._held_nu(steps)
-        return (self._before(steps) - nu) / nu.clamp(min=max(self.limit, 1e-6))
+        return (self._before(steps) - nu) / nu.clamp(min=self.limit or 1e-6)
 
     @property
     def kind(self) -> str:

@@ -110,7 +110,7 @@ class Multiplier:
             return
         settings, aim = self.settings, self.aim
         # Clipped both ways, so that no memory of a long excess has to be worked off.
-        excess = min(1.0, max(-1.0, (measured - aim) / max(aim, 1e-6)))
+        excess = min(1.0, max(-1.0, measured / aim - 1)) if aim > 0 else float(measured > 0)
         if settings.schedule == "adaptive":
             if measured > aim:
                 self.slow *= settings.factor ** (1 + settings.steepness * excess)

@@ -59,8 +59,8 @@ class Verdict:
     @property
     def excess(self) -> float:
         """Return the largest share by which a bound exceeds its ceiling; at most 0 if the policy passes."""
-        shares = (bound / max(most, 1e-9) - 1 for bound, most in zip(self.bounds, self.ceilings, strict=True))
-        return max(shares, default=0.0)
+        rows = zip(self.bounds, self.ceilings, strict=True)
+        return max((bound / most - 1 if most > 0 else bound for bound, most in rows), default=0.0)
 
     @property
     def passes(self) -> bool:

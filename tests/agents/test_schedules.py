@@ -19,8 +19,8 @@ from tests.agents.agents import PLAIN, agent_of, improvements, real
 from tests.line import spend
 from tests.threads import one_thread
 
-SPENT = (20 / 55, 30 / 55, 40 / 55, 1.0)
-"""Shares of the samples at the four improvements of a run: the last counts as the end, although 50 of 55 are spent."""
+DONE = ((0 / 8, 1 / 8), (2 / 8, 3 / 8), (4 / 8, 5 / 8), (6 / 8, 7 / 8))
+"""Shares of the control iterations of a run that are done before each of them, by improvement."""
 
 
 @pytest.fixture(autouse=True)
@@ -35,7 +35,7 @@ def run(settings: ModelBasedSettings) -> list[list[ImprovementReport]]:
     spend(agent)
     assert agent.real_samples == 50
     reports = improvements(events)
-    return [[each for each in reports if each.iteration == number] for number in range(len(SPENT))]
+    return [[each for each in reports if each.iteration == number] for number in range(len(DONE))]
 
 
 def least_weights(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -47,11 +47,12 @@ def least_weights(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(step, "min_norm_weights", information)
 
 
-def test_the_least_weight_of_the_cost_rises_with_the_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_least_weight_of_the_cost_rises_to_one_after_the_last_trial(monkeypatch: pytest.MonkeyPatch) -> None:
     least_weights(monkeypatch)
     found = run(replace(PLAIN, weights=WeightSettings(least_cost_weight=0.4)))
-    for reports, spent in zip(found, SPENT, strict=True):
-        assert {round(each.lambda_pi, 9) for each in reports} == {round(0.4 + 0.6 * spent, 9)}
+    for reports, done in zip(found[:-1], DONE, strict=False):
+        assert [each.lambda_pi for each in reports] == pytest.approx([0.4 + 0.6 * share for share in done])
+    assert [each.lambda_pi for each in found[-1]] == [1.0, 1.0]
 
 
 def test_after_the_last_trial_the_cost_alone_counts(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -63,17 +64,17 @@ def test_after_the_last_trial_the_cost_alone_counts(monkeypatch: pytest.MonkeyPa
     early = improvements(events)[-1].lambda_pi
     events.clear()
     agent.ask(last=True)
-    assert early == pytest.approx(0.7 + 0.3 * 20 / 1000)
+    # One of 98 trials with 2 control iterations each, and 2 at the end.
+    assert early == pytest.approx(0.7 + 0.3 * 1 / 198)
     assert [each.lambda_pi for each in improvements(events)] == [1.0] * len(improvements(events)) != []
 
 
-def test_the_floor_of_the_noise_follows_the_samples() -> None:
+def test_the_floor_of_the_noise_follows_the_control_iterations() -> None:
     """A policy with less noise than the floor is lifted to it; here the floor rises, so that it always decides."""
     policy = PolicySettings(hidden=(8,), std=0.01, std_floor_first=0.1, std_floor=0.6)
     still = ProximalSettings(policy_rate=1e-9, kl_target=None)
-    for reports, spent in zip(run(replace(PLAIN, policy=policy, update=still)), SPENT, strict=True):
-        floor = 0.1 * 6**spent
-        assert [each.std for each in reports] == pytest.approx([floor] * len(reports), rel=1e-4)
+    for reports, done in zip(run(replace(PLAIN, policy=policy, update=still)), DONE, strict=True):
+        assert [each.std for each in reports] == pytest.approx([0.1 * 6**share for share in done], rel=1e-4)
 
 
 def test_the_noise_may_fall_with_its_floor() -> None:
@@ -82,5 +83,5 @@ def test_the_noise_may_fall_with_its_floor() -> None:
     # A policy that is punished for noise: it shrinks as fast as the floor lets it.
     eager = ProximalSettings(policy_rate=0.3, epochs=20, entropy=-10.0, kl_target=None, kl_stop=1e9)
     found = run(replace(PLAIN, policy=policy, update=eager))
-    for reports, spent in zip(found, SPENT, strict=True):
-        assert reports[-1].std == pytest.approx(0.5 * 0.02**spent, rel=0.05)
+    for reports, done in zip(found, DONE, strict=True):
+        assert reports[-1].std == pytest.approx(0.5 * 0.02 ** done[-1], rel=0.05)

@@ -192,7 +192,7 @@ def test_blocks_cover_the_data_and_respect_episodes(lengths: list[int]) -> None:
     found = blocks(episode)
     rows = [row for each in found for row in range(each.start, each.stop)]
     assert rows == list(range(len(episode)))
-    assert all(len(episode[each].unique()) == 1 for each in found)
+    assert all(len(set(episode[each].tolist())) == 1 for each in found)
     assert max(each.stop - each.start for each in found) <= max(1, len(episode) // 4)
 
 

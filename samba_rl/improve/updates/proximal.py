@@ -78,7 +78,9 @@ class ProximalUpdate:
         regression = self.regression.of(batch.critic_inputs, batch.targets)
         advantage = batch.lagrangian
         if settings.standardise:
-            advantage = (advantage - advantage.mean()) / (advantage.std(correction=0) + 1e-8)
+            advantage = advantage - advantage.mean()
+            # Small beside the advantages themselves, so that their unit does not matter.
+            advantage = advantage / (advantage.std(correction=0) + 1e-8 * advantage.abs().amax()).clamp(min=1e-30)
         linear = [layer for layer in self._policy.network if isinstance(layer, nn.Linear)]
         actor = Networks([(layer.weight, layer.bias) for layer in linear], self._policy.log_std)
         old = self._density(actor.forward(batch.inputs[None])[0], batch.raw).log
