@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Protocol, final
+from typing import ClassVar, Protocol, final
 
 from samba_rl.errors import UserError, did_you_mean
-from samba_rl.improve.constraints import KINDS, Chance, Constraint, CVaR, Expectation
+from samba_rl.improve.constraints import Chance, Constraint, CVaR, Expectation
 from samba_rl.improve.objectives import Cost, Information, Objective, Safety
 from samba_rl.improve.updates.rules import Projection, Proximal, TrustRegion, UpdateRule
-from samba_rl.models.zeta import ZETAS, Entropy, LeaveOneOut, Zeta
+from samba_rl.models.zeta import Entropy, LeaveOneOut, Zeta
 
 __all__ = [
     "LEARNERS",
@@ -137,39 +137,6 @@ class Learner:
         rest = tuple(one for one in self.objectives if not isinstance(one, Information))
         return replace(self, objectives=rest if zeta is None else (*rest, Information(zeta)))
 
-    def to_words(self) -> dict[str, Any]:
-        """Return the row as plain words, for a file."""
-        return {
-            "traces": self.source.label,
-            "objectives": [one.label for one in self.objectives],
-            "zeta": NONE if self.zeta is None else _name_of(self.zeta),
-            "constraint": NONE if self.constraint is None else self.constraint.label,
-            "update": self.update.label,
-        }
-
-    @staticmethod
-    def from_words(value: Any, where: str) -> Learner:
-        """Make the row that `to_words` gave; `where` names it in errors."""
-        if not isinstance(value, dict):
-            raise UserError(f"{where} is {value!r}; it must be a group of named values")
-        zeta = one_of(value.get("zeta", NONE), {**ZETAS, NONE: None}, f"{where}.zeta")
-        words = value.get("objectives", [])
-        if not isinstance(words, list):
-            raise UserError(f"{where}.objectives is {words!r}; it must be a list")
-        objectives: list[Objective] = []
-        for i, word in enumerate(words):
-            known = {"cost": Cost(), "safety": Safety(), "information": None if zeta is None else Information(zeta)}
-            found = one_of(word, known, f"{where}.objectives[{i}]")
-            if found is None:
-                raise UserError(f"{where}.zeta is 'none', but the learner seeks information; name a ζ")
-            objectives.append(found)
-        return Learner(
-            source=one_of(value.get("traces"), SOURCES, f"{where}.traces"),
-            objectives=tuple(objectives),
-            constraint=one_of(value.get("constraint"), {**KINDS, NONE: None}, f"{where}.constraint"),
-            update=one_of(value.get("update"), UPDATES, f"{where}.update"),
-        )
-
 
 NONE = "none"
 SOURCES: dict[str, TraceSource] = {one.label: one for one in (GPModel(), RealTrials(), LatentModel())}
@@ -199,17 +166,3 @@ def find_learner(learner: str | Learner) -> Learner:
     if learner not in LEARNERS:
         raise UserError(f"no learner is called '{learner}'; {did_you_mean(learner, LEARNERS)}")
     return LEARNERS[learner]
-
-
-def _name_of(zeta: Zeta) -> str:
-    for word, one in ZETAS.items():
-        if one == zeta:
-            return word
-    raise UserError(f"{zeta} has no name to be stored under; give it one: samba_rl.models.zeta.ZETAS['name'] = ...")
-
-
-def one_of(word: Any, known: dict[str, Any], where: str) -> Any:
-    """Return the value that a word stands for."""
-    if not isinstance(word, str) or word not in known:
-        raise UserError(f"{where} is {word!r}; it must be one of {', '.join(known)}")
-    return known[word]

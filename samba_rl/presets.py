@@ -19,8 +19,7 @@ from samba_rl.agents.settings import (
 from samba_rl.errors import UserError, did_you_mean
 from samba_rl.events import Log
 from samba_rl.improve.advantages import AdvantageSettings
-from samba_rl.improve.constraints import ConstraintSettings
-from samba_rl.improve.multipliers import MultiplierSettings
+from samba_rl.improve.limits import ConstraintSettings, MultiplierSettings
 from samba_rl.improve.policies import PolicySettings
 from samba_rl.improve.step import WeightSettings
 from samba_rl.improve.updates.proximal import ProximalSettings

@@ -39,6 +39,7 @@ NAMERS = ("learners.py", "presets.py", "cli/")
 """Files that may compare those names: they turn words into values."""
 
 SERIALISATION = (
+    "agents/words.py",
     "benchmark/collect.py",
     "benchmark/reference.py",
     "data/minari_io.py",
@@ -48,6 +49,7 @@ SERIALISATION = (
     "runs/checkpoints.py",
     "runs/checks.py",
     "runs/folder.py",
+    "runs/limits.py",
     "runs/listing.py",
     "runs/loading.py",
     "runs/summary.py",
@@ -132,7 +134,7 @@ def measures() -> dict[str, tuple[float, float]]:
         "lines of the longest file": (max(sizes.values()), 350),
         "positional bool parameters": (len(positional_bools()), 0),
         "signatures with Any outside serialisation": (len(any_in_signatures()), 20),
-        "source lines": (sum(sizes.values()), 22_000),
+        "source lines": (sum(sizes.values()), 24_500),
     }
 
 

@@ -12,6 +12,7 @@ import torch
 
 from samba_rl import algorithm
 from samba_rl.agents.agent import AnyAgent, Foresight
+from samba_rl.agents.schedule import Schedule
 from samba_rl.agents.settings import PolicyGradientSettings
 from samba_rl.data import DataSet
 from samba_rl.data.plain import from_plain, to_plain
@@ -48,6 +49,7 @@ class Agent(AnyAgent):
         self._feasibility = Feasibility(
             self.constraints, self.multipliers, self._safest, settings.feasibility, self._experience.trajectories
         )
+        self._schedule = Schedule(settings, task.horizon)
         judged, shielded = self._experience.judged, self._experience.shielded
         self._gate = Gate(self.constraints, self.multipliers, self._feasibility, judged, shielded=shielded)
         self._latest: ImprovementReport | None = None
@@ -145,30 +147,16 @@ class Agent(AnyAgent):
         assert self._work is not None
         return self._work
 
-    @property
-    def progress(self) -> float:
-        """Return the share of the planned control iterations that is done."""
-        (each, after_last), settings = self._numbers.updates, self.settings
-        to_come = 0 if self.work.last else self._trials_in(settings.real_samples - self.real_samples)
-        left = max(0, self.work.planned - self.work.control) + max(0, to_come - 1) * each + (to_come > 0) * after_last
-        return max(
-            0.0, 1 - left / (self._trials_in(settings.real_samples - settings.first.samples) * each + after_last)
-        )
-
-    def _trials_in(self, samples: int) -> int:
-        """Return how many trials of whole episodes fit in so many real steps."""
-        return -(-(samples // self.task.horizon) // self.settings.episodes)
-
     def _begin(self, *, last: bool) -> None:
         """Plan an improvement after a trial, or after the last one."""
         planned = self._experience.controls(last=last)
-        self._work = Improvement(last, planned, planned, starts=self._starts(last=last))
+        starts = 0 if last else self._schedule.starts(self._experience.starts, self.real_samples)
+        self._work = Improvement(last, planned, planned, starts=starts)
 
-    def _starts(self, *, last: bool) -> int:
-        """Return how many fresh policies to improve beside the old one: once, when half of the samples are spent."""
-        half = self.settings.real_samples / 2
-        before = self.real_samples - self.settings.episodes * self.task.horizon
-        return self._experience.starts if before < half <= self.real_samples and not last else 0
+    @property
+    def progress(self) -> float:
+        """Return the share of the planned control iterations that is done."""
+        return self._schedule.progress(self.work, self.real_samples)
 
     def imagine(self) -> tuple[Traces, list[Notice]]:
         """Return traces of the policy; replace a policy that is stranded where the cost is flat, and say so."""

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, ClassVar, Literal, final
 from samba_rl.agents.first import FirstSettings
 from samba_rl.errors import UserError
 from samba_rl.improve.advantages import AdvantageSettings
-from samba_rl.improve.constraints import KINDS, Constraint, ConstraintSettings, FurtherConstraint, bind
-from samba_rl.improve.multipliers import MultiplierSettings
+from samba_rl.improve.constraints import KINDS, Constraint, bind
+from samba_rl.improve.limits import ConstraintSettings, FurtherConstraint, MultiplierSettings
 from samba_rl.improve.policies import PolicySettings
 from samba_rl.improve.step import WeightSettings
 from samba_rl.improve.updates.proximal import ProximalSettings

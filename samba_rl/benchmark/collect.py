@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from samba_rl.agents.settings import Settings
+from samba_rl.agents.words import to_words
 from samba_rl.benchmark.audit import read_audit
 from samba_rl.benchmark.cells import Cell, CellResult, read_result, result_of
 from samba_rl.data.plain import to_plain
@@ -192,7 +193,7 @@ def changes(run: Run) -> list[tuple[str, Any]]:
 
 def _named(row: Learner, settings: Settings) -> dict[str, Any]:
     """Return the learner's choices and its settings, by the names of their flags."""
-    words = row.to_words()
+    words = to_words(row)
     choices = {"zeta": words["zeta"], "rule": words["update"], "constraint.kind": words["constraint"]}
     return {**choices, **dict(flat(to_plain(settings)))}
 

@@ -18,10 +18,12 @@ import tyro
 
 from samba_rl import runs
 from samba_rl.agents.settings import PolicyGradientSettings, Settings
+from samba_rl.agents.words import to_words
 from samba_rl.cli.display import RunDisplay
 from samba_rl.cli.parsing import load_task, one_line
 from samba_rl.errors import UserError
-from samba_rl.improve.constraints import KINDS, FurtherConstraint
+from samba_rl.improve.constraints import KINDS
+from samba_rl.improve.limits import FurtherConstraint
 from samba_rl.improve.objectives import Information
 from samba_rl.learners import LEARNERS, NONE, UPDATES, Learner, Planning, find_learner
 from samba_rl.models.zeta import ZETAS
@@ -102,7 +104,7 @@ class Options:
     @property
     def row(self) -> Learner:
         """Return the learner with the choices that the flags changed."""
-        row, words = find_learner(self.learner), find_learner(self.learner).to_words()
+        row, words = find_learner(self.learner), to_words(find_learner(self.learner))
         if self.zeta != words["zeta"]:
             row = row.with_zeta({NONE: None, **ZETAS}[self.zeta])
         if (self.kind, self.rule) != (words["constraint"], words["update"]):
@@ -148,7 +150,7 @@ def _parse(arguments: list[str], task: Task | None, learner: str, preset: str) -
         settings = replace(settings, more_constraints=_more_constraints(arguments))
     else:
         arguments = [re.sub(r"^--model\.", "--latent.", argument) for argument in arguments]
-    words = find_learner(learner).to_words()
+    words = to_words(find_learner(learner))
     default = Options(
         tyro.MISSING, settings, learner, preset, words["zeta"], rule=words["update"], kind=words["constraint"]
     )

@@ -11,82 +11,15 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, NamedTuple, final
+from typing import ClassVar, final
 
 import torch
 from torch import Tensor
 
 from samba_rl.errors import UserError, did_you_mean
+from samba_rl.improve.limits import ConstraintSettings
+from samba_rl.improve.results import ConstraintResult, Estimate
 from samba_rl.types import Traces
-
-Per = Literal["trajectory", "step"]
-
-
-@dataclass(frozen=True)
-class ConstraintSettings:
-    """The limit on the safety cost."""
-
-    limit: float = 0.75
-    """Limit ξ, in units of the safety cost (for a chance constraint: a probability)."""
-    per: Per = "trajectory"
-    """Constrain the sum over a trajectory, or the mean over the steps of the horizon."""
-    alpha: float = 0.9
-    """Level α of CVaR, in [0, 1): CVaR is the mean of the worst share 1 - α of the trajectories."""
-    nu_floor: float = 0.0
-    """Lower bound of ν in CVaR's gradient, as a share of the limit. Trajectories that cost less are left alone even
-    while nearly all cost nothing. Every ν bounds CVaR from above, so this errs on the safe side. 0: the quantile."""
-    gamma: float = 1.0
-    """Discount of the safety cost along a trajectory, in (0, 1]. Probabilities have none."""
-    of: str = ""
-    """Name of the constrained safety cost. Empty: the system's only one, or each of them."""
-
-    def __post_init__(self) -> None:
-        if self.per not in ("trajectory", "step"):
-            raise UserError(f"a constraint's per is '{self.per}'; {did_you_mean(self.per, ('trajectory', 'step'))}")
-        if not (math.isfinite(self.limit) and self.limit >= 0):
-            raise UserError(f"a constraint's limit is {self.limit}; give a number of at least 0")
-        if not 0 <= self.alpha < 1:
-            raise UserError(f"a constraint's α is {self.alpha}; it lies in [0, 1)")
-        if not 0 < self.gamma <= 1:
-            raise UserError(f"a constraint's gamma is {self.gamma}; it lies in (0, 1]")
-        if not 0 <= self.nu_floor <= 1:
-            raise UserError(f"a constraint's nu_floor is {self.nu_floor}; it lies in [0, 1]")
-
-
-@dataclass(frozen=True)
-class ConstraintResult:
-    """The measured value of a constraint, beside its limit."""
-
-    kind: str
-    """Short label, such as "CVaR 0.9" or "mean"."""
-    words: str
-    """Full description, such as "CVaR 0.9 of the hazard cost of a trajectory"."""
-    value: float
-    """Measured value, in the units of the limit."""
-    limit: float
-    """Limit that the value should not exceed."""
-
-    @property
-    def kept(self) -> bool:
-        """Return whether the value is within the limit."""
-        return self.value <= self.limit
-
-    @staticmethod
-    def upgrade(value: Any) -> Any:
-        """Translate the list [words, value, limit] that files of version 0.1 hold."""
-        if not (isinstance(value, list) and len(value) == 3):
-            return value
-        words = str(value[0])
-        return {"kind": words.split(" of ")[0], "words": words, "value": value[1], "limit": value[2]}
-
-
-class Estimate(NamedTuple):
-    """The estimated value of a constraint."""
-
-    value: float
-    """Mean over the sample, or CVaR of it."""
-    error: float
-    """Standard error."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -326,20 +259,6 @@ class Chance(Constraint):
 
 KINDS: dict[str, type[Constraint]] = {kind.label: kind for kind in (CVaR, Expectation, Chance)}
 """Kinds of constraints, by the word that files and flags use."""
-
-
-@dataclass(frozen=True)
-class FurtherConstraint(ConstraintSettings):
-    """A limit beside the learner's own."""
-
-    kind: Literal["cvar", "expectation", "chance"] = "cvar"
-    """Kind of limit. cvar: the mean of the worst share 1 - α of the trajectories. expectation: the mean of all. chance:
-    the share of trajectories that enter the unsafe region (per step: the share of steps inside it)."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.kind not in KINDS:
-            raise UserError(f"a constraint's kind is '{self.kind}'; {did_you_mean(self.kind, KINDS)}")
 
 
 def estimate(constraint: Constraint, traces: Traces) -> Estimate:

@@ -10,9 +10,10 @@ from torch import Generator
 
 from samba_rl.events import Notice
 from samba_rl.improve.advantages import AdvantageSettings
-from samba_rl.improve.constraints import Constraint, Estimate, estimate
+from samba_rl.improve.constraints import Constraint, estimate
 from samba_rl.improve.multipliers import Multiplier, Multipliers
 from samba_rl.improve.policies import GaussianPolicy
+from samba_rl.improve.results import Estimate
 from samba_rl.improve.step import Improver
 from samba_rl.improve.updates.rules import Proximal, UpdateSettings
 from samba_rl.types import Source, State

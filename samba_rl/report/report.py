@@ -13,7 +13,7 @@ from samba_rl.benchmark.names import learner_name, place, system_name
 from samba_rl.benchmark.tables import STEPS, all_tables
 from samba_rl.benchmark.writers import DASH, shown, to_html as table_html, without_empty_rows
 from samba_rl.errors import UserError
-from samba_rl.improve.constraints import ConstraintResult
+from samba_rl.improve.results import ConstraintResult
 from samba_rl.learners import LEARNERS
 from samba_rl.report import interactive
 from samba_rl.report.film import policy_film

@@ -15,7 +15,8 @@ from torch import Tensor
 
 from samba_rl.data.plain import from_plain
 from samba_rl.errors import UserError
-from samba_rl.improve.constraints import Constraint, ConstraintResult, CVaR
+from samba_rl.improve.constraints import Constraint, CVaR
+from samba_rl.improve.results import ConstraintResult
 from samba_rl.runs.folder import EVALUATION, read_json
 from samba_rl.tasks.rollout import RealSource
 from samba_rl.tasks.task import Task

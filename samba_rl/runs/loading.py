@@ -9,13 +9,13 @@ import torch
 
 from samba_rl.agents.agent import Learned, schema_of
 from samba_rl.agents.settings import PolicyGradientSettings, Settings
+from samba_rl.agents.words import from_words
 from samba_rl.data import DataSet
 from samba_rl.data.journal import Journal
 from samba_rl.data.plain import from_plain
 from samba_rl.errors import UserError
 from samba_rl.events import Event
 from samba_rl.improve.policies import GaussianPolicy
-from samba_rl.learners import Learner
 from samba_rl.planet.policy import PlanningPolicy
 from samba_rl.planet.settings import PlanetSettings
 from samba_rl.presets import make_settings
@@ -85,7 +85,7 @@ def specification(folder: Path, config: dict[str, Any], task: Task | None) -> tu
         from_plain(str, config.get(key), f"{where}: {key}") for key in ("task", "learner", "preset", "device")
     )
     seed = from_plain(int, config.get("seed"), f"{where}: seed")
-    row = Learner.from_words(config.get("row"), f"{where}: row")
+    row = from_words(config.get("row"), f"{where}: row")
     family = type(make_settings(name, row))
     settings: Settings = from_plain(family, config.get("settings"), f"{where}: settings")
     system = _known_task(where, name, changed=bool(config.get("changed_task", False))) if task is None else task

@@ -14,7 +14,8 @@ from samba_rl.agents.settings import ModelBasedSettings, Settings
 from samba_rl.data import DataSet
 from samba_rl.errors import UserError
 from samba_rl.events import ImprovementReport, Notice, TrialReport
-from samba_rl.improve.constraints import Constraint, ConstraintSettings, CVaR, bind
+from samba_rl.improve.constraints import Constraint, CVaR, bind
+from samba_rl.improve.limits import ConstraintSettings
 from samba_rl.improve.policies import GaussianPolicy, MeanPolicy
 from samba_rl.learners import Learner
 from samba_rl.models.gp import GPDynamics

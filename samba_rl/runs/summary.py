@@ -13,6 +13,7 @@ import torch
 from samba_rl import __version__
 from samba_rl.agents.agent import AnyAgent
 from samba_rl.agents.policy_gradient import Agent
+from samba_rl.agents.words import to_words
 from samba_rl.data.plain import to_plain
 from samba_rl.events import Event, ImprovementReport, Notice, TrialReport
 from samba_rl.learners import LEARNERS, Learner
@@ -46,7 +47,7 @@ def config_of(task: Task, about: About, workers: int | None) -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "workers": workers,
         "versions": versions(),
-        "row": about.row.to_words(),
+        "row": to_words(about.row),
         "settings": to_plain(about.settings),
     }
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any
 
-from samba_rl.learners import NONE, LatentModel, Learner
+from samba_rl.agents.words import from_words
+from samba_rl.learners import NONE, LatentModel
 from samba_rl.presets import make_settings
 
 _FORMAT_1 = (
@@ -22,7 +23,7 @@ def upgraded(config: dict[str, Any], where: str) -> dict[str, Any]:
     if config.get("format", 1) != 1 or "row" in config or not isinstance(old, dict):
         return config
     row = _row(old)
-    family = type(make_settings("", Learner.from_words(row, f"{where}: settings")))
+    family = type(make_settings("", from_words(row, f"{where}: settings")))
     kept = {part.name for part in fields(family)}
     settings = {name: value for name, value in old.items() if name in kept or name not in _FORMAT_1}
     if isinstance(settings.get("constraint"), dict):

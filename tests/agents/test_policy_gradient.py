@@ -12,8 +12,7 @@ from torch import Generator, Tensor
 
 from samba_rl.agents.experience import Imagination
 from samba_rl.agents.settings import ImaginationSettings, ModelFreeSettings
-from samba_rl.improve.constraints import ConstraintSettings
-from samba_rl.improve.multipliers import MultiplierSettings
+from samba_rl.improve.limits import ConstraintSettings, MultiplierSettings
 from samba_rl.improve.policies import GaussianPolicy, PolicySettings
 from samba_rl.improve.shield import Shield
 from samba_rl.improve.updates.batch import Batch, UpdateReport

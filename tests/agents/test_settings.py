@@ -10,7 +10,8 @@ import pytest
 from samba_rl.agents.first import FirstSettings
 from samba_rl.agents.settings import ImaginationSettings, ModelBasedSettings, ModelFreeSettings, Settings
 from samba_rl.errors import UserError
-from samba_rl.improve.constraints import Chance, ConstraintSettings, CVaR, Expectation, FurtherConstraint
+from samba_rl.improve.constraints import Chance, CVaR, Expectation
+from samba_rl.improve.limits import ConstraintSettings, FurtherConstraint
 from samba_rl.improve.updates.proximal import ProximalSettings
 from samba_rl.learners import LEARNERS
 from samba_rl.planet.settings import PlanetSettings

@@ -11,10 +11,12 @@ import pytest
 
 from samba_rl import load_run
 from samba_rl.agents.settings import ModelBasedSettings, Settings
+from samba_rl.agents.words import to_words
 from samba_rl.cli import main
 from samba_rl.cli.train import Options, parsed_train
 from samba_rl.data import DataSet
-from samba_rl.improve.constraints import Chance, ConstraintSettings, Expectation, FurtherConstraint
+from samba_rl.improve.constraints import Chance, Expectation
+from samba_rl.improve.limits import ConstraintSettings, FurtherConstraint
 from samba_rl.improve.updates.rules import TrustRegion
 from samba_rl.learners import LEARNERS, Learner
 from samba_rl.models.zeta import Bootstrap, Entropy
@@ -210,8 +212,8 @@ def test_a_run_has_the_row_that_its_flags_make(flags: list[str], words: dict[str
     short = ["--preset", "smoke", "--real-samples", "70", "--feasibility-iterations", "0", *QUICK]
     assert main(["train", LINE, "--out", str(out), *short, *flags]) in DONE
     config = json.loads((out / "config.json").read_text())
-    assert config["learner"] == "samba" and config["row"] == {**SAMBA.to_words(), **words}
-    assert load_run(out, Line()).row.to_words() == config["row"]
+    assert config["learner"] == "samba" and config["row"] == {**to_words(SAMBA), **words}
+    assert to_words(load_run(out, Line()).row) == config["row"]
 
 
 def test_the_commands_that_the_docs_show_can_be_given() -> None:

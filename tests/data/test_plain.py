@@ -10,7 +10,7 @@ import pytest
 from samba_rl.agents.settings import ModelBasedSettings
 from samba_rl.data.plain import from_plain, to_plain
 from samba_rl.errors import UserError
-from samba_rl.improve.constraints import FurtherConstraint
+from samba_rl.improve.limits import FurtherConstraint
 from samba_rl.learners import LEARNERS
 from samba_rl.presets import make_settings
 

@@ -10,17 +10,9 @@ import pytest
 import torch
 
 from samba_rl import UserError
-from samba_rl.improve.constraints import (
-    KINDS,
-    Chance,
-    Constraint,
-    ConstraintResult,
-    ConstraintSettings,
-    CVaR,
-    Expectation,
-    FurtherConstraint,
-    bind,
-)
+from samba_rl.improve.constraints import KINDS, Chance, Constraint, CVaR, Expectation, bind
+from samba_rl.improve.limits import ConstraintSettings, FurtherConstraint
+from samba_rl.improve.results import ConstraintResult
 from tests.traces import by_hand, double
 
 # Sums 0.5, 0.6, 2.0, 0.0.

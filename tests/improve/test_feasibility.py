@@ -14,10 +14,11 @@ from samba_rl.agents.policy_gradient import Agent
 from samba_rl.agents.settings import ModelBasedSettings
 from samba_rl.events import Event, ImprovementReport, Notice
 from samba_rl.improve.advantages import AdvantageSettings
-from samba_rl.improve.constraints import Constraint, CVaR, Estimate, Expectation
+from samba_rl.improve.constraints import Constraint, CVaR, Expectation
 from samba_rl.improve.feasibility import Safest
-from samba_rl.improve.multipliers import MultiplierSettings
+from samba_rl.improve.limits import MultiplierSettings
 from samba_rl.improve.policies import GaussianPolicy, PolicySettings
+from samba_rl.improve.results import Estimate
 from samba_rl.improve.updates.proximal import ProximalSettings
 from samba_rl.improve.updates.rules import UpdateSettings
 from samba_rl.improve.updates.trust_region import TrustRegionSettings

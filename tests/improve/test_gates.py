@@ -11,7 +11,8 @@ from torch import Tensor
 
 from samba_rl.improve.constraints import CVaR
 from samba_rl.improve.gates import ROUNDS, STRANDED, Gate, Improvement, is_stranded
-from samba_rl.improve.multipliers import Multipliers, MultiplierSettings
+from samba_rl.improve.limits import MultiplierSettings
+from samba_rl.improve.multipliers import Multipliers
 from samba_rl.improve.policies import GaussianPolicy
 from samba_rl.improve.shield import Candidate
 from samba_rl.tasks.rollout import RealSource

@@ -10,7 +10,8 @@ from hypothesis import given, settings, strategies as st
 
 from samba_rl import UserError
 from samba_rl.improve.constraints import CVaR, Expectation
-from samba_rl.improve.multipliers import Multiplier, Multipliers, MultiplierSettings
+from samba_rl.improve.limits import MultiplierSettings
+from samba_rl.improve.multipliers import Multiplier, Multipliers
 
 DUAL = MultiplierSettings(schedule="dual-ascent", initial=1.0, rate=0.05, reaction=0.0, floor=0.0, cap=20.0, margin=0.0)
 ADAPTIVE = MultiplierSettings(

@@ -9,7 +9,8 @@ import torch
 from torch import Generator, Tensor
 
 from samba_rl.improve.constraints import Constraint, CVaR
-from samba_rl.improve.multipliers import Multipliers, MultiplierSettings
+from samba_rl.improve.limits import MultiplierSettings
+from samba_rl.improve.multipliers import Multipliers
 from samba_rl.improve.policies import GaussianPolicy
 from samba_rl.improve.shield import EVIDENCE, REMEMBERED, Candidate, Shield
 from samba_rl.tasks.rollout import RealSource

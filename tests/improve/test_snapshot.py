@@ -11,7 +11,8 @@ from torch import Generator
 from samba_rl.data.packing import pack, unpack
 from samba_rl.improve.advantages import AdvantageSettings
 from samba_rl.improve.constraints import CVaR
-from samba_rl.improve.multipliers import Multipliers, MultiplierSettings
+from samba_rl.improve.limits import MultiplierSettings
+from samba_rl.improve.multipliers import Multipliers
 from samba_rl.improve.objectives import Cost
 from samba_rl.improve.snapshot import Snapshot
 from samba_rl.improve.step import Improver

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from samba_rl.benchmark.cells import Cell, CellResult, Point, Tail
-from samba_rl.improve.constraints import ConstraintResult
+from samba_rl.improve.results import ConstraintResult
 from samba_rl.runs.evaluation import Evaluation
 from samba_rl.tasks import TASKS
 

@@ -12,7 +12,7 @@ import pytest
 
 from samba_rl.data.plain import to_plain
 from samba_rl.errors import UserError
-from samba_rl.improve.constraints import ConstraintResult
+from samba_rl.improve.results import ConstraintResult
 from samba_rl.runs.evaluation import Evaluation, StandardErrors, read_evaluations
 from samba_rl.runs.limits import Breach, breaches, breaches_in, measured_breaches
 from samba_rl.runs.listing import overview

@@ -10,11 +10,13 @@ import torch
 
 import samba_rl
 from samba_rl.agents.settings import ModelBasedSettings
+from samba_rl.agents.words import to_words
 from samba_rl.cli import main
 from samba_rl.data import DataSet, Schema
 from samba_rl.errors import UserError
 from samba_rl.events import Event, TrialReport
-from samba_rl.improve.constraints import Chance, ConstraintSettings, Expectation, FurtherConstraint
+from samba_rl.improve.constraints import Chance, Expectation
+from samba_rl.improve.limits import ConstraintSettings, FurtherConstraint
 from samba_rl.improve.objectives import Cost, Information
 from samba_rl.improve.policies import UniformPolicy
 from samba_rl.improve.updates.rules import Proximal
@@ -89,7 +91,7 @@ def test_a_row_of_ones_own_has_the_name_that_it_was_given(tmp_path: Path, capsys
     run = train(Line(), row, name="cautious", preset="smoke", real_samples=70, out=tmp_path / "runs" / "mine")
     assert run.learner == run.summary["learner"] == "cautious" and run.row == row
     config = json.loads((tmp_path / "runs" / "mine" / "config.json").read_text())
-    assert config["learner"] == "cautious" and config["row"] == row.to_words()
+    assert config["learner"] == "cautious" and config["row"] == to_words(row)
     assert overview(tmp_path / "runs" / "mine").learner == "cautious"
     assert main(["runs", str(tmp_path / "runs"), "--json"]) == 0
     assert [one["learner"] for one in json.loads(capsys.readouterr().out)] == ["cautious"]

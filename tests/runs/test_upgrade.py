@@ -11,10 +11,12 @@ from typing import Any
 import pytest
 
 from samba_rl.agents.settings import ModelBasedSettings, PolicyGradientSettings, Settings
+from samba_rl.agents.words import to_words
 from samba_rl.cli import main
 from samba_rl.errors import Stopped, UserError
 from samba_rl.events import Event, TrialReport
-from samba_rl.improve.constraints import Chance, Expectation, FurtherConstraint
+from samba_rl.improve.constraints import Chance, Expectation
+from samba_rl.improve.limits import FurtherConstraint
 from samba_rl.learners import LEARNERS
 from samba_rl.models.zeta import Entropy
 from samba_rl.planet.settings import PlanetSettings
@@ -122,7 +124,7 @@ def test_damage_is_named_with_its_file(changes: dict[str, Any], message: str, tm
 
 
 def test_the_current_format_is_left_alone() -> None:
-    config = {"format": 2, "row": LEARNERS["samba"].to_words(), "settings": {"real_samples": 3}}
+    config = {"format": 2, "row": to_words(LEARNERS["samba"]), "settings": {"real_samples": 3}}
     assert upgraded(config, "here") is config
 
 
