@@ -45,7 +45,7 @@ _MODEL = {
         real_samples=600,
         episodes=1,
         first=FirstSettings(samples=30, how="uniform"),
-        imagination=ImaginationSettings(iterations=15, last_iterations=90, start_iterations=60),
+        imagination=ImaginationSettings(iterations=15, last_iterations=130, start_iterations=60),
         policy=PolicySettings(std_floor_first=0.4),
         # Over a quarter of the episodes start inside the hazard, so the worst tenth depends on luck; what the policy
         # does shows in the worst quarter.

@@ -215,10 +215,11 @@ class Agent(AnyAgent):
         if work.starts:
             self._start_beside()
             return
-        if work.rivals:
+        afresh = bool(work.rivals)
+        if afresh:
             notices += self._choose_rival(seed)
         if not work.rounds:
-            notices += self._check_feasibility(last=work.last)
+            notices += self._check_feasibility(last=work.last, afresh=afresh)
         with self.clock("gate"):
             if work.last:
                 notices += self._gate.hand_over(policy, work, imagine, seed)
@@ -249,13 +250,14 @@ class Agent(AnyAgent):
     def _seed(self) -> int:
         return int(torch.randint(2**62, (1,), generator=self.generator, device=self.device))
 
-    def _check_feasibility(self, *, last: bool) -> list[Notice]:
+    def _check_feasibility(self, *, last: bool, afresh: bool) -> list[Notice]:
         imagine = self._experience.imagine
         if self._latest is None or imagine is None or not self._numbers.feasibility:
             return []
         with self.clock("feasibility"):
             policy, reached = self.improver.policy, self._latest.values
-            return list(self._feasibility.check(imagine(None), policy, reached, self.generator, last=last))
+            check = self._feasibility.check
+            return list(check(imagine(None), policy, reached, self.generator, last=last, afresh=afresh))
 
     def _safest(self, constraint: Constraint) -> Safest:
         """Make the policy that searches for the least value of a constraint."""

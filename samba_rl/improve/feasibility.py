@@ -96,12 +96,20 @@ class Feasibility:
         self._safest: dict[int, Safest] = {}
 
     def check(
-        self, source: Source, policy: GaussianPolicy, reached: tuple[float, ...], generator: Generator, *, last: bool
+        self,
+        source: Source,
+        policy: GaussianPolicy,
+        reached: tuple[float, ...],
+        generator: Generator,
+        *,
+        last: bool,
+        afresh: bool = False,
     ) -> Iterator[Notice]:
         """Update the multipliers' estimates of the least values, and yield a notice where feasibility changes.
 
         The search runs in full when a limit is first missed and at the `last` check, and a quarter as long after each
-        trial while a limit looks infeasible. `reached` holds the values of the policy itself.
+        trial while a limit looks infeasible; `afresh` makes a second one beside it, since the first can be stuck.
+        `reached` holds the values of the policy itself.
         """
         for i, (constraint, multiplier) in enumerate(zip(self._constraints, self._multipliers.each, strict=True)):
             first, known = multiplier.least is None, multiplier.infeasible
@@ -109,6 +117,11 @@ class Feasibility:
                 continue
             iterations = self._iterations if first or last else -(-self._iterations // 4)
             least = self.safest(i).least(source, iterations, self._trajectories, generator)
+            if afresh and least.value > constraint.limit:
+                other = self._make(constraint)
+                found = other.least(source, self._iterations, self._trajectories, generator)
+                if found < least:
+                    self._safest[i], least = other, found
             if reached[i] < least.value:
                 own = estimate(constraint, source(policy, self.safest(i).fresh, generator))
                 if own < least:

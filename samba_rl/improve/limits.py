@@ -90,7 +90,7 @@ class MultiplierSettings:
     margin: float = 0.1
     """Safety margin in [0, 1): on the model the value is held this share below the target, since the model errs. It is
     widened while policies look too unsafe to act."""
-    slack: float | None = 0.4
+    slack: float | None = 0.3
     """For a limit that cannot be met: the target is the least value that the model can reach plus this share of it, and
     a notice says so. None: pursue the limit until λ reaches its cap."""
 

@@ -44,6 +44,7 @@ def improver_of(
     with torch.no_grad():
         improver.critics.weights[-1].zero_()
         improver.critics.biases[-1].fill_(expects)
+        improver.critics.std.fill_(1)
     return improver
 
 

@@ -179,17 +179,17 @@ def run(
 def test_an_infeasible_limit_is_said_once_and_relaxed() -> None:
     agent, notices, improvements = run()
     assert notices == [
-        f"{INFEASIBLE} The target is 7 instead. Raise the limit, or change where the system starts",
+        f"{INFEASIBLE} The target is 6.5 instead. Raise the limit, or change where the system starts",
     ]
     (multiplier,) = agent.multipliers.each
     assert multiplier.infeasible and multiplier.least == pytest.approx(5)
-    assert multiplier.target == pytest.approx(1.4 * 5)
+    assert multiplier.target == pytest.approx(1.3 * 5)
     # The first search follows the first improvement, so the target changes from the second one on.
     targets: dict[int, set[float]] = {iteration: set() for iteration in range(4)}
     for each in improvements:
         targets[each.iteration].add(round(each.targets[0], 6))
         assert each.values == pytest.approx((5.0,))
-    assert targets == {0: {0.75}, 1: {7.0}, 2: {7.0}, 3: {7.0}}
+    assert targets == {0: {0.75}, 1: {6.5}, 2: {6.5}, 3: {6.5}}
     # λ falls once the target is within reach.
     first = [each.multipliers[0] for each in improvements if each.iteration == 0]
     assert first[-1] >= first[0] > QUICK.multiplier.initial and improvements[-1].multipliers[0] <= first[-1]
@@ -235,12 +235,12 @@ def test_when_the_estimate_falls_below_the_limit_that_is_said_too(monkeypatch: p
     estimates = say(monkeypatch, 5.0, 0.7, 0.3)
     agent, notices, improvements = run()
     assert [notice.split(" Raise")[0] for notice in notices] == [
-        f"{INFEASIBLE} The target is 7 instead.",
+        f"{INFEASIBLE} The target is 6.5 instead.",
         AFTER_ALL,
     ]
     assert not estimates.values and not agent.multipliers.each[0].infeasible and agent.multipliers.each[0].least == 0.3
     first = {each.iteration: each.targets[0] for each in reversed(improvements)}
-    assert first == {0: 0.75, 1: 7.0, 2: 0.75, 3: 0.75} and agent.multipliers.each[0].target == 0.75
+    assert first == {0: 0.75, 1: 6.5, 2: 0.75, 3: 0.75} and agent.multipliers.each[0].target == 0.75
 
 
 @pytest.mark.usefixtures("_everywhere_unsafe")
@@ -252,21 +252,33 @@ def test_a_limit_that_was_met_after_all_can_be_lost_again(monkeypatch: pytest.Mo
         (False, True),
         (True, False),
     ]
-    assert "reaches 4. The target is 5.6 instead." in notices[-1] and agent.multipliers.each[0].least == 4
+    assert "reaches 4. The target is 5.2 instead." in notices[-1] and agent.multipliers.each[0].least == 4
 
 
 @pytest.mark.usefixtures("_everywhere_unsafe")
 def test_what_the_policy_itself_reached_is_an_estimate_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    say(monkeypatch, 9.0, 9.0, 9.0, 9.0)
+    say(monkeypatch, *[9.0] * 5)
     agent, notices, _ = run()
     assert agent.multipliers.each[0].least == pytest.approx(5) and len(notices) == 1
 
 
 @pytest.mark.usefixtures("_everywhere_unsafe")
 def test_the_first_and_the_last_look_are_whole_and_those_between_a_quarter(monkeypatch: pytest.MonkeyPatch) -> None:
-    estimates = say(monkeypatch, *[5.0] * 4)
+    estimates = say(monkeypatch, *[5.0] * 5)
     run(replace(QUICK, feasibility_iterations=20))
-    assert estimates.iterations == [20, 5, 5, 20]
+    # Beside the second, halfway, a whole one starts afresh.
+    assert estimates.iterations == [20, 5, 20, 5, 20]
+
+
+@pytest.mark.usefixtures("_everywhere_unsafe")
+@pytest.mark.parametrize(("afresh", "least"), [(4.0, 4.0), (4.9, 4.5)])
+def test_a_search_that_is_stuck_gives_way_to_a_fresh_one(
+    afresh: float, least: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    say(monkeypatch, 4.8, 4.5, afresh, 4.9, 4.9)
+    _, _, improvements = run()
+    targets = {each.iteration: each.targets[0] for each in improvements}
+    assert targets[2] == pytest.approx(1.3 * least)
 
 
 def test_a_limit_that_is_kept_is_looked_into_at_the_end_alone(monkeypatch: pytest.MonkeyPatch) -> None:
