@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias, final
+from typing import TYPE_CHECKING, TextIO, TypeAlias, cast, final
 
 from rich.console import Console
 
 from samba_rl.cli.progress import Progress
-from samba_rl.cli.stopping import polite_stop
+from samba_rl.cli.stopping import Patient, polite_stop
 from samba_rl.cli.tables import evaluation_table, summary_table
 from samba_rl.cli.text import text
 from samba_rl.errors import Paused, Stopped, UserError
@@ -42,9 +44,10 @@ class RunDisplay:
 
     def __init__(self, task: Task, named: str, out: Path, about: About) -> None:
         """Prepare the display of a run in the folder `out`; `named` is the system as the user gave it."""
-        self.console = Console(highlight=False)
+        # `train | head -1` must not stop a run.
+        self.console = Console(highlight=False, file=cast(TextIO, Patient(sys.stdout)))
         self._task, self._out, self._about = task, out, about
-        self._own = f" --task {named}" if ":" in named else ""
+        self._own = f" --task {shlex.quote(named)}" if ":" in named else ""
         self._has_limit = bool(about.settings.constraints(about.row, task.constraints))
         self._title = f"{text(task.title)}: {text(about.learner)}, seed {about.seed}"
 
@@ -89,15 +92,15 @@ class RunDisplay:
 
     def print_next(self, pictures: Sequence[Path] = ()) -> None:
         """Print where a finished run is, and commands to try next."""
-        out, own = self._out, self._own
+        out, film, own = shlex.quote(str(self._out)), shlex.quote(str(self._out / "film.mp4")), self._own
         commands = {
             f"samba-rl eval {out}{own}": "evaluate it again, from fresh start states",
             **({f"samba-rl certify {out}{own}": "bound its real risk with 95 % confidence"} if self._has_limit else {}),
-            f"samba-rl render {out} {out / 'film.mp4'}{own}": "film it",
+            f"samba-rl render {out} {film}{own}": "film it",
             f"tensorboard --logdir {out}": "see every curve",
         }
         drawn = f" ({', '.join(picture.name for picture in pictures)})" if pictures else ""
-        self.console.print(f"The run is in [bold]{text(out)}[/]{text(drawn)}. Next:", soft_wrap=True)
+        self.console.print(f"The run is in [bold]{text(self._out)}[/]{text(drawn)}. Next:", soft_wrap=True)
         width = max(map(len, commands))
         for command, what in commands.items():
             self.console.print(f"  [bold]{text(command.ljust(width))}[/]  {what}", soft_wrap=True)
@@ -136,7 +139,7 @@ class RunDisplay:
             return []
 
     def _print_resume(self) -> None:
-        command = f"samba-rl resume {self._out}{self._own}"
+        command = f"samba-rl resume {shlex.quote(str(self._out))}{self._own}"
         self.console.print(f"All measurements are saved. Continue with:  [bold]{text(command)}[/]", soft_wrap=True)
 
 

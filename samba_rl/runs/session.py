@@ -138,7 +138,8 @@ class Session:
             for event in train(self.agent, self._trials, self._generator):
                 self._handle(event)
         except DiskError as error:
-            if self.folder is None:
+            # A run that has not measured anything is removed: there is nothing to resume.
+            if self.folder is None or not self.folder.measured:
                 raise
             raise DiskError(f"{error}. Then continue with: samba-rl resume {self.folder.folder}") from error
         return self.agent.policy

@@ -23,7 +23,7 @@ from samba_rl.runs.loading import current_config, load_run, specification
 from samba_rl.runs.run import Run
 from samba_rl.runs.session import CHECKPOINT_EVERY, About, Session, Watch
 from samba_rl.runs.summary import by_kind, config_of, name_of, other_versions, summary_of
-from samba_rl.runs.writer import RunFolder
+from samba_rl.runs.writer import RunFolder, sweep
 from samba_rl.tasks import make_task
 from samba_rl.tasks.task import Task
 
@@ -118,6 +118,7 @@ def resume(
     config = current_config(home)
     system, about = specification(home, config, task)
     if (home / SUMMARY).exists():
+        sweep(home)
         return load_run(home, task)
     check(system, about, None, resuming=True)
     run, checkpoint, notices = RunFolder.reopen(home)

@@ -127,6 +127,7 @@ class Trials:
         if self._journal is not None:
             self._journal.reserve(_bytes(task, episodes))
         if self._notes is not None:
+            self._notes.log.reserve(_step_bytes(task))
             self._notes.about = {
                 "trial": self.count,
                 "part": part,
@@ -216,6 +217,12 @@ def _bytes(task: Task, episodes: int) -> int:
     """Return an upper bound of the size of a record: numbers, names and the texts of faults."""
     columns = 2 * len(task.states) + len(task.observations) + 2 * len(task.actions) + 3 * len(task.constraints) + 4
     return 8 * columns * (task.horizon + 1) * episodes + 1000 * episodes + 20_000
+
+
+def _step_bytes(task: Task) -> int:
+    """Return an upper bound of the size of an episode's steps as text, with the state of the random numbers."""
+    columns = len(task.states) + len(task.actions) + 2 * len(task.constraints) + 1
+    return (27 * columns + 100) * (task.horizon + 1) + 12_000
 
 
 def _nothing(task: Task, n: int) -> Traces:
