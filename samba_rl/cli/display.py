@@ -14,10 +14,12 @@ from samba_rl.cli.progress import Progress
 from samba_rl.cli.stopping import Patient, polite_stop
 from samba_rl.cli.tables import evaluation_table, summary_table
 from samba_rl.cli.text import text
+from samba_rl.data.plain import to_plain
 from samba_rl.errors import Paused, Stopped, UserError
 from samba_rl.events import Event, Log
 from samba_rl.improve.policies import GaussianPolicy
 from samba_rl.runs import Run
+from samba_rl.runs.checkpoints import signed
 from samba_rl.runs.folder import CONFIG, EVALUATION, write_json
 from samba_rl.runs.session import About
 from samba_rl.runs.tensorboard import TensorBoardLog, available
@@ -123,7 +125,8 @@ class RunDisplay:
         steps = PLANNED_STEPS if planned else EVALUATION_STEPS[run.task.known_dynamics]
         with self.console.status(f"Evaluating: {'' if planned else '2 x '}{steps:,} steps"):
             both = run.evaluate_both(steps, workers)
-        write_json(self._out / EVALUATION, {"with_noise": both[0].to_json(), "without_noise": both[1].to_json()})
+        results = to_plain({"with_noise": both[0].to_json(), "without_noise": both[1].to_json()})
+        write_json(self._out / EVALUATION, signed(results))
         shown = both[:1] if planned else both
         self.console.print(evaluation_table("Evaluation on the real system, apart from learning", *shown))
 

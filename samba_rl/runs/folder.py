@@ -47,8 +47,20 @@ def writing(path: Path) -> Iterator[None]:
 
 def write_json(path: Path, value: Mapping[str, Any]) -> None:
     """Write a JSON file, completely or not at all."""
+    write_whole(path, json_bytes(value))
+
+
+def json_bytes(value: Mapping[str, Any]) -> bytes:
+    """Return the content of a JSON file."""
+    text = json.dumps(to_plain(dict(value)), indent=2, ensure_ascii=False) + "\n"
+    # A lone surrogate, which may be in a title, has no place in UTF-8.
+    return text.encode(errors="backslashreplace")
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a file of a run's folder, completely or not at all."""
     with writing(path), replacing(path, own=True) as file:
-        file.write((json.dumps(to_plain(dict(value)), indent=2, ensure_ascii=False) + "\n").encode())
+        file.write(content)
 
 
 def read_config(folder: Path) -> dict[str, Any]:
@@ -150,4 +162,7 @@ def _check_exists(path: Path) -> None:
 
 
 def _damaged(path: Path, why: object) -> UserError:
-    return UserError(f"{path} is damaged ({why}); copy the run's folder again from its source, or repeat the run")
+    return UserError(
+        f"{path} is damaged ({why}); copy the run's folder again from its source, or see what can be rebuilt with: "
+        f"samba-rl verify {path.parent}"
+    )

@@ -14,6 +14,7 @@ from samba_rl.errors import UserError
 from samba_rl.runs.checkpoints import read_checkpoint
 from samba_rl.runs.folder import CONFIG, EVALUATION, JOURNAL, METRICS, POLICY, SUMMARY, read_config, read_json
 from samba_rl.runs.lock import held
+from samba_rl.runs.manifest import check_whole
 from samba_rl.runs.writer import RECOMPUTED
 
 RunState = Literal["running", "finished", "interrupted", "damaged"]
@@ -82,6 +83,7 @@ def overview(folder: Path) -> Overview:
             return Overview(state="running", **about)
         Journal.read(folder / JOURNAL)
         if (folder / SUMMARY).exists():
+            check_whole(folder)
             return Overview(state="finished", **{**about, **_end(folder)})
     except UserError as error:
         return Overview(state="damaged", problem=str(error), **about)

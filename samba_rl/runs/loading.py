@@ -31,6 +31,7 @@ from samba_rl.runs.folder import (
     read_json,
     read_policy,
 )
+from samba_rl.runs.manifest import check_whole
 from samba_rl.runs.run import Run
 from samba_rl.runs.session import About
 from samba_rl.runs.summary import by_kind
@@ -53,6 +54,8 @@ def load_run(folder: str | Path, task: Task | None = None) -> Run:
     data = DataSet.empty(schema_of(system))
     for steps in Journal.read(home / JOURNAL).trials():
         data = data.append(steps)
+    events = by_kind(read_events(home / METRICS))
+    check_whole(home)
     return Run(
         task=system,
         learner=about.learner,
@@ -62,7 +65,7 @@ def load_run(folder: str | Path, task: Task | None = None) -> Run:
         settings=about.settings,
         policy=policy,
         data=data,
-        **by_kind(read_events(home / METRICS)),
+        **events,
         summary=summary,
         folder=home,
     )

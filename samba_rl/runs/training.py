@@ -102,6 +102,7 @@ def resume(
     stop: Callable[[], bool] | None = None,
     checkpoint_every: float = CHECKPOINT_EVERY,
     watch: Watch | None = None,
+    measure: bool = True,
 ) -> Run:
     """Continue an interrupted run to the same end that it would have reached; load a finished one.
 
@@ -113,6 +114,7 @@ def resume(
         stop: As for `train`.
         checkpoint_every: As for `train`.
         watch: As for `train`.
+        measure: Take the real steps that are still due; without it, they are an error.
     """
     home = Path(folder)
     config = current_config(home)
@@ -131,8 +133,9 @@ def resume(
         if workers is None:
             workers = from_plain(int | None, config.get("workers"), f"{home / CONFIG}: workers")
         session = Session(
-            system, about, run, log=log, stop=stop, workers=workers, checkpoint_every=checkpoint_every, watch=watch
-        )
+            system, about, run, log=log, stop=stop, workers=workers, checkpoint_every=checkpoint_every, watch=watch,
+            measure=measure,
+        )  # fmt: skip
         session.restore(checkpoint, events)
         for notice in [*notices, *other_versions(config)]:
             session.notice(notice)

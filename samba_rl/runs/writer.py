@@ -19,7 +19,6 @@ from samba_rl.data.files import (
     TEXT_LIMIT,
     disk_error,
     flush,
-    flush_file,
     open_own,
     read_own,
     remove_temporary,
@@ -49,11 +48,14 @@ from samba_rl.runs.folder import (
     POLICY,
     STEPS,
     SUMMARY,
+    json_bytes,
     read_config,
     write_json,
+    write_whole,
     writing,
 )
 from samba_rl.runs.lock import Lock
+from samba_rl.runs.manifest import MANIFEST, SEALED, seal
 from samba_rl.types import State, Transitions
 
 RECOMPUTED = "the run is recomputed from its real trials"
@@ -104,7 +106,7 @@ class RunFolder:
             if earlier is not None:
                 journal.append(Record(EARLIER, 0, earlier))
             # Last, because a folder with a configuration counts as a run.
-            write_json(folder / CONFIG, {"format": FORMAT, **config})
+            write_json(folder / CONFIG, {"format": FORMAT, SEALED: True, **config})
             run = RunFolder(folder, lock, journal, _digest_of(folder / CONFIG))
         except BaseException:
             _remove(folder, lock, made)
@@ -192,14 +194,16 @@ class RunFolder:
         """Write the results of the run; the summary comes last, so that a run with a summary is complete."""
         with writing(self.folder / METRICS):
             flush(self._metrics)
-        with writing(self.folder / DATA):
-            flush_file(self.folder / DATA)
+        # The room that was reserved for another record is not part of the journal.
+        self.journal.close()
         with writing(self.folder / MODEL), replacing(self.folder / MODEL, sync_name=False, own=True) as file:
             file.write(pack(model))
         with writing(self.folder / POLICY), replacing(self.folder / POLICY, sync_name=False, own=True) as file:
             np.savez(file, **{name: value.cpu().numpy() for name, value in policy.state_dict().items()})
         (self.folder / STEPS).unlink(missing_ok=True)
-        write_json(self.folder / SUMMARY, summary)
+        content = json_bytes(summary)
+        seal(self.folder, content)
+        write_whole(self.folder / SUMMARY, content)
 
     def close(self) -> None:
         """Close the files and release the folder."""
@@ -253,7 +257,7 @@ def sweep(folder: Path) -> None:
 
 def _check_free(folder: Path) -> None:
     """Raise a `UserError` if a folder holds a run, or anything that has the name of a part of one."""
-    names = (CONFIG, METRICS, JOURNAL, STEPS, DATA, POLICY, MODEL, SUMMARY, EVALUATION, checkpoints.FOLDER)
+    names = (CONFIG, METRICS, JOURNAL, STEPS, DATA, POLICY, MODEL, SUMMARY, EVALUATION, MANIFEST, checkpoints.FOLDER)
     taken = [name for name in names if os.path.lexists(folder / name)]
     if {CONFIG, METRICS, JOURNAL, DATA, POLICY, SUMMARY} & set(taken):
         raise UserError(
