@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import final
 
 from samba_rl.agents.settings import Settings
-from samba_rl.data.files import replacing
+from samba_rl.data.files import JSON_LIMIT, read_own, replacing
 from samba_rl.errors import UserError
 from samba_rl.learners import Learner
 from samba_rl.runs.evaluation import Evaluation, evaluate
@@ -60,7 +60,7 @@ class Audit:
         """Record the first constraint of an evaluation of the policy that was learned from trial `iteration`."""
         if self._constraints:
             self.realised[iteration] = evaluation.constraints[0].value
-            with replacing(self._path) as file:
+            with replacing(self._path, own=True) as file:
                 file.write(json.dumps(self.realised).encode())
 
 
@@ -70,7 +70,7 @@ def read_audit(folder: Path) -> dict[int, float]:
     if not path.exists():
         return {}
     try:
-        kept = json.loads(path.read_text(encoding="utf-8"))
+        kept = json.loads(read_own(path, JSON_LIMIT))
         return {int(iteration): float(realised) for iteration, realised in kept.items()}
     except (OSError, ValueError, TypeError, AttributeError) as error:
         raise UserError(

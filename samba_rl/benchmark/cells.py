@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from samba_rl.agents.settings import PolicyGradientSettings, Settings
 from samba_rl.benchmark.audit import Audit
-from samba_rl.data.files import disk_error, replacing
+from samba_rl.data.files import JSON_LIMIT, disk_error, read_own, replacing
 from samba_rl.data.plain import from_plain, to_plain
 from samba_rl.errors import UserError
 from samba_rl.events import Event, ImprovementReport, TrialReport
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 FORMAT = 1
 """Version of the format of result files."""
+LOCK_SECONDS = 10.0
+"""Time for which a cell waits until its folder is free, in seconds."""
 CURVE = 100
 """Approximate number of points of a learning curve; longer runs are thinned."""
 
@@ -170,7 +173,7 @@ def run_cell(
     settings = cell.settings()
     audit = Audit(make_task(cell.task), find_learner(cell.learner), settings, folder, steps, workers, cell.seed)
     if (folder / CONFIG).exists():
-        run = resume(folder, log=log, workers=workers, watch=audit)
+        run = _when_free(lambda: resume(folder, log=log, workers=workers, watch=audit))
     else:
         run = train(
             cell.task,
@@ -187,6 +190,20 @@ def run_cell(
     with_noise, without = run.evaluate_both(steps, workers)
     audit.add(run.trials[-1].iteration, with_noise)
     return result_of(run, cell, with_noise, without, audit.realised)
+
+
+def _when_free(resumed: Callable[[], Run]) -> Run:
+    """Resume a run; wait a moment for the process of a benchmark that was just killed, which may still be ending."""
+    from samba_rl.runs.lock import InUse
+
+    deadline = time.monotonic() + LOCK_SECONDS
+    while True:
+        try:
+            return resumed()
+        except InUse:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.2)
 
 
 def result_of(
@@ -218,7 +235,7 @@ def write_result(folder: Path, result: CellResult) -> Path:
     text = json.dumps({"format": FORMAT, **to_plain(result)}, ensure_ascii=False) + "\n"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with replacing(path) as file:
+        with replacing(path, own=True) as file:
             file.write(text.encode())
     except OSError as error:
         raise disk_error(path, error) from error
@@ -228,7 +245,7 @@ def write_result(folder: Path, result: CellResult) -> Path:
 def read_result(path: Path) -> CellResult:
     """Read the result of a cell."""
     try:
-        value: Any = json.loads(path.read_text(encoding="utf-8"))
+        value: Any = json.loads(read_own(path, JSON_LIMIT))
         if not isinstance(value, dict):
             raise UserError(f"it holds a {type(value).__name__}, not an object")
         form = value.pop("format", None)

@@ -12,6 +12,7 @@ from samba_rl.agents.settings import Settings
 from samba_rl.agents.words import to_words
 from samba_rl.benchmark.audit import read_audit
 from samba_rl.benchmark.cells import Cell, CellResult, read_result, result_of
+from samba_rl.data.files import JSON_LIMIT, read_own
 from samba_rl.data.plain import to_plain
 from samba_rl.errors import UserError
 from samba_rl.learners import Learner, find_learner
@@ -96,7 +97,7 @@ def collect(
 def _is_cell(path: Path) -> bool:
     """Return whether a JSON file is a benchmark result, damaged or not; other files may be in the same folder."""
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
+        value = json.loads(read_own(path, JSON_LIMIT))
     except (OSError, ValueError, RecursionError):
         return True  # reading it as a result will report the damage
     return isinstance(value, dict) and "cell" in value

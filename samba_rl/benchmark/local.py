@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import signal
 import sys
+import threading
 from collections.abc import Iterator
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
@@ -110,6 +111,7 @@ def _report_work(sender: Connection, cell: str, folder: str, device: str, steps:
     """Run a cell in this process and send its progress and its outcome to the process that started it."""
     # Ctrl-C is for the starting process, which ends its cells itself.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True, name="samba-rl parent").start()
 
     def send(text: str) -> None:
         # A broken pipe means that the starting process is gone: end this one too.
@@ -119,6 +121,14 @@ def _report_work(sender: Connection, cell: str, folder: str, device: str, steps:
         sys.exit(1)
 
     send(work(cell, Path(folder), device, steps, lambda share: send(encode_progress(share))))
+
+
+def _end_with_parent() -> None:
+    """End this process as soon as the one that started it ends, however that happens; its run can be resumed."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
 
 
 @contextlib.contextmanager

@@ -20,6 +20,7 @@ from samba_rl.cli import (
     rollout,
     runs,
     tasks,
+    verify,
 )
 from samba_rl.cli.parsing import one_line, parsed
 from samba_rl.errors import UserError, did_you_mean, printable
@@ -47,6 +48,7 @@ COMMANDS: dict[str, Callable[..., int]] = {
     "runs": runs.runs,
     "eval": evaluation.evaluate,
     "certify": certify.certify,
+    "verify": verify.verify,
     "render": render.render,
     "benchmark": benchmark.benchmark,
     "figures": figures.figures,

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias, final
+from typing import TYPE_CHECKING, TextIO, TypeAlias, cast, final
 
 from rich.console import Console
 
 from samba_rl.cli.progress import Progress
-from samba_rl.cli.stopping import polite_stop
+from samba_rl.cli.stopping import Patient, polite_stop
 from samba_rl.cli.tables import evaluation_table, summary_table
 from samba_rl.cli.text import text
+from samba_rl.data.plain import to_plain
 from samba_rl.errors import Paused, Stopped, UserError
 from samba_rl.events import Event, Log
 from samba_rl.improve.policies import GaussianPolicy
 from samba_rl.runs import Run
+from samba_rl.runs.checkpoints import signed
 from samba_rl.runs.evaluation import Evaluation
 from samba_rl.runs.folder import CONFIG, EVALUATION, write_json
 from samba_rl.runs.limits import Breach, breaches
@@ -44,9 +48,10 @@ class RunDisplay:
 
     def __init__(self, task: Task, named: str, out: Path, about: About) -> None:
         """Prepare the display of a run in the folder `out`; `named` is the system as the user gave it."""
-        self.console = Console(highlight=False)
+        # `train | head -1` must not stop a run.
+        self.console = Console(highlight=False, file=cast(TextIO, Patient(sys.stdout)))
         self._task, self._out, self._about = task, out, about
-        self._own = f" --task {named}" if ":" in named else ""
+        self._own = f" --task {shlex.quote(named)}" if ":" in named else ""
         self._has_limit = bool(about.settings.constraints(about.row, task.constraints))
         self._title = f"{text(task.title)}: {text(about.learner)}, seed {about.seed}"
 
@@ -82,15 +87,15 @@ class RunDisplay:
 
     def end(self, found: Sequence[Breach], pictures: Sequence[Path] = ()) -> int:
         """Print where a finished run is, commands to try next, and limits that are not kept; return the exit code."""
-        out, own = self._out, self._own
+        out, film, own = shlex.quote(str(self._out)), shlex.quote(str(self._out / "film.mp4")), self._own
         commands = {
             f"samba-rl eval {out}{own}": "evaluate it again, from fresh start states",
             **({f"samba-rl certify {out}{own}": "bound its real risk with 95 % confidence"} if self._has_limit else {}),
-            f"samba-rl render {out} {out / 'film.mp4'}{own}": "film it",
+            f"samba-rl render {out} {film}{own}": "film it",
             f"tensorboard --logdir {out}": "see every curve",
         }
         drawn = f" ({', '.join(picture.name for picture in pictures)})" if pictures else ""
-        self.console.print(f"The run is in [bold]{text(out)}[/]{text(drawn)}. Next:", soft_wrap=True)
+        self.console.print(f"The run is in [bold]{text(self._out)}[/]{text(drawn)}. Next:", soft_wrap=True)
         width = max(map(len, commands))
         for command, what in commands.items():
             self.console.print(f"  [bold]{text(command.ljust(width))}[/]  {what}", soft_wrap=True)
@@ -114,7 +119,8 @@ class RunDisplay:
         steps = PLANNED_STEPS if planned else EVALUATION_STEPS[run.task.known_dynamics]
         with self.console.status(f"Evaluating: {'' if planned else '2 x '}{steps:,} steps"):
             both = run.evaluate_both(steps, workers)
-        write_json(self._out / EVALUATION, {"with_noise": both[0].to_json(), "without_noise": both[1].to_json()})
+        results = to_plain({"with_noise": both[0].to_json(), "without_noise": both[1].to_json()})
+        write_json(self._out / EVALUATION, signed(results))
         shown = both[:1] if planned else both
         self.console.print(evaluation_table("Evaluation on the real system, apart from learning", *shown))
         return both[0]
@@ -131,7 +137,7 @@ class RunDisplay:
             return []
 
     def _print_resume(self) -> None:
-        command = f"samba-rl resume {self._out}{self._own}"
+        command = f"samba-rl resume {shlex.quote(str(self._out))}{self._own}"
         self.console.print(f"All measurements are saved. Continue with:  [bold]{text(command)}[/]", soft_wrap=True)
 
 

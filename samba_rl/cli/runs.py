@@ -133,7 +133,7 @@ def _files(run: Path) -> str:
 
 
 def _size(path: Path) -> int:
-    return sum(each.stat().st_size for each in path.rglob("*")) if path.is_dir() else path.stat().st_size
+    return sum(each.lstat().st_size for each in path.rglob("*")) if path.is_dir() else path.lstat().st_size
 
 
 def _state(one: Overview) -> str:

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import TextIO, final
 
 MESSAGE = b"\nStopping after the current trial or iteration; press Ctrl-C again to stop immediately.\n"
 
@@ -35,6 +36,36 @@ def polite_stop() -> Iterator[Callable[[], bool]]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+@final
+class Patient:
+    """A stream whose reader may leave, such as `head`; what is written after that is lost, and nothing else happens."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        """Write text."""
+        with self._patience():
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        """Flush what was written."""
+        with self._patience():
+            self._stream.flush()
+
+    @contextmanager
+    def _patience(self) -> Iterator[None]:
+        try:
+            yield
+        except BrokenPipeError:
+            # What is still buffered goes there too.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), self._stream.fileno())
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Helpers that the file formats share: optional packages, and files that are written whole or not at all."""
+"""Helpers that the file formats share: optional packages, files that may come from strangers, files written whole."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import errno
 import importlib
 import os
 import secrets
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +15,10 @@ from typing import Any, BinaryIO, TypeAlias
 from samba_rl.errors import UserError
 
 FilePath: TypeAlias = "str | os.PathLike[str]"
+JSON_LIMIT, RECORD_LIMIT, TEXT_LIMIT, STATE_LIMIT = 2**24, 2**30, 2**29, 2**32
+"""Largest JSON file, record of a journal, file of lines, and packed state that is read, in bytes."""
+_TEMPORARY = ".samba-*.tmp"
+_SAFELY = sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "O_BINARY"))
 
 
 def needed(module: str, package: str, what: str) -> Any:
@@ -42,16 +47,71 @@ def disk_error(path: FilePath, error: OSError, *, reading: bool = False) -> Disk
     return DiskError(f"{what}; give a folder that can be written to, or fix its permissions")
 
 
+def open_own(path: FilePath, flags: int) -> int:
+    """Open a file of a folder that may come from a stranger: a regular file only, and not through a link.
+
+    A write through a symbolic link, or to a file that has other names, would change a file elsewhere; opening a FIFO
+    would wait for ever.
+    """
+    try:
+        file = os.open(path, (flags & ~os.O_TRUNC) | _SAFELY, 0o666)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            error.strerror = "it is a symbolic link, and the files of this folder must be its own"
+        raise
+    try:
+        about = os.fstat(file)
+        if stat.S_ISDIR(about.st_mode):
+            raise OSError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(path))
+        if not stat.S_ISREG(about.st_mode):
+            raise OSError(errno.EINVAL, "it is not a regular file", os.fspath(path))
+        if about.st_nlink > 1 and flags & (os.O_WRONLY | os.O_RDWR):
+            raise OSError(errno.EMLINK, "it has other names (hard links) elsewhere; copy the folder", os.fspath(path))
+        if flags & os.O_TRUNC:
+            os.ftruncate(file, 0)
+    except BaseException:
+        os.close(file)
+        raise
+    return file
+
+
+def reading_own(path: FilePath) -> BinaryIO:
+    """Open a file as `open_own` does, for reading."""
+    return os.fdopen(open_own(path, os.O_RDONLY), "rb")
+
+
+def read_own(path: FilePath, limit: int) -> bytes:
+    """Return the content of a file opened as by `open_own`; raise OSError, before reading, if it is larger."""
+    with reading_own(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > limit:
+            raise OSError(errno.EINVAL, f"it has {size:,} bytes; at most {limit:,} are read", os.fspath(path))
+        return file.read(limit)
+
+
+def check_regular(path: FilePath) -> None:
+    """Raise OSError for a file that the user named, perhaps through a link, if it is a FIFO, a device or a folder."""
+    if not stat.S_ISREG(os.stat(path).st_mode):
+        raise OSError(errno.EINVAL, "it is not a regular file", os.fspath(path))
+
+
+def remove_temporary(folder: Path) -> None:
+    """Remove what writers that were killed left in a folder; nobody else may be writing to it."""
+    for path in folder.glob(_TEMPORARY):
+        path.unlink(missing_ok=True)
+
+
 @contextmanager
-def replacing(path: FilePath, *, sync_name: bool = True) -> Iterator[BinaryIO]:
+def replacing(path: FilePath, *, sync_name: bool = True, own: bool = False) -> Iterator[BinaryIO]:
     """Open a file that replaces `path` once it is whole and on disk; until then the old one stays.
 
-    When several files of a folder are replaced, only the last needs to sync the folder (`sync_name`).
+    When several files of a folder are replaced, only the last needs to sync the folder (`sync_name`). A link at `path`
+    is followed, unless the folder may come from a stranger (`own`): then it is replaced.
     """
-    target = Path(path).resolve()
+    target = Path(path).absolute() if own else Path(path).resolve()
     if target.is_dir() or not target.parent.is_dir():
         raise UserError(f"'{path}' cannot be written; give the name of a file in a folder that exists")
-    temporary = target.with_name(f".samba-{secrets.token_hex(8)}.tmp")
+    temporary = target.with_name(_TEMPORARY.replace("*", secrets.token_hex(8)))
     try:
         with open(temporary, "xb") as file:
             yield file
@@ -73,9 +133,29 @@ def write_all(file: int, data: bytes, place: int | None = None) -> None:
         rest, place = rest[written:], None if place is None else place + written
 
 
+def reserve(file: int, place: int, size: int) -> None:
+    """Reserve disk space for `size` bytes from `place` on, where the file system can."""
+    if not hasattr(os, "posix_fallocate"):
+        return
+    try:
+        os.posix_fallocate(file, place, size)
+    except OSError as error:
+        if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS):
+            raise
+
+
 def flush(file: int) -> None:
     """Flush an open file to disk."""
     os.fdatasync(file) if hasattr(os, "fdatasync") else os.fsync(file)
+
+
+def flush_file(path: Path) -> None:
+    """Flush a file to disk that was written without flushing."""
+    file = open_own(path, os.O_RDWR)
+    try:
+        os.fsync(file)
+    finally:
+        os.close(file)
 
 
 def sync_folder(folder: Path) -> None:

@@ -6,7 +6,6 @@ absent. Then both are flushed; if the power fails before the flush has finished,
 
 from __future__ import annotations
 
-import errno
 import itertools
 import os
 from collections.abc import Iterator
@@ -17,9 +16,10 @@ from typing import final
 import torch
 from torch import Tensor
 
-from samba_rl.data.files import disk_error, flush, sync_folder, write_all
+from samba_rl.data.files import RECORD_LIMIT, disk_error, flush, open_own, reading_own, reserve, sync_folder, write_all
 from samba_rl.data.journal_format import HEAD, MARK, NO_DIGEST, TITLE, Frame, Scan, damage, digest_of, scan
 from samba_rl.data.packing import pack, unpack
+from samba_rl.errors import UserError
 from samba_rl.types import Fault, State, Traces, Transitions
 
 EARLIER = -1
@@ -77,7 +77,7 @@ class Journal:
     def create(path: Path) -> Journal:
         """Create a new journal."""
         try:
-            file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
+            file = open_own(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
         except OSError as error:
             raise disk_error(path, error) from error
         try:
@@ -107,7 +107,7 @@ class Journal:
                     aside.flush()
                     os.fsync(aside.fileno())
                 sync_folder(path.parent)
-            journal._file = os.open(path, os.O_RDWR)
+            journal._file = open_own(path, os.O_RDWR)
             os.ftruncate(journal._file, found.end)
         except OSError as error:
             raise disk_error(path, error) from error
@@ -152,19 +152,19 @@ class Journal:
     def reserve(self, size: int) -> None:
         """Reserve disk space for a record of `size` bytes before it is measured; raise DiskError if there is none."""
         assert self._file is not None
-        if not hasattr(os, "posix_fallocate"):
-            return
         try:
-            os.posix_fallocate(self._file, self._end, size)
+            reserve(self._file, self._end, size)
         except OSError as error:
-            # Some file systems cannot reserve space.
-            if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS):
-                raise disk_error(self.path, error) from error
+            raise disk_error(self.path, error) from error
 
     def append(self, record: Record) -> None:
         """Write a record; it is on disk when this returns."""
         assert self._file is not None
         packed = pack(record.to_state())
+        if len(packed) > RECORD_LIMIT:
+            raise UserError(
+                f"{self.path} cannot hold {len(packed):,} bytes in one record; give at most {RECORD_LIMIT:,}"
+            )
         digest = digest_of(self._last, packed)
         start = self._end + HEAD.size
         try:
@@ -187,7 +187,7 @@ class Journal:
 
     def _load(self, frame: Frame) -> Record:
         try:
-            with open(self.path, "rb") as file:
+            with reading_own(self.path) as file:
                 file.seek(frame.start)
                 packed = file.read(frame.length)
         except OSError as error:

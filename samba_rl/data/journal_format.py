@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from samba_rl.data.files import disk_error
+from samba_rl.data.files import RECORD_LIMIT, disk_error, reading_own
 from samba_rl.errors import UserError
 
 FORMAT = 1
@@ -62,7 +62,8 @@ def scan(path: Path, known: int, visit: Callable[[Frame, bytes], None]) -> Scan:
     """Check all records and call `visit` with each; raise UserError unless the first `known` are whole."""
     count, last = 0, NO_DIGEST
     try:
-        with open(path, "rb") as file:
+        with reading_own(path) as file:
+            size = os.fstat(file.fileno()).st_size
             title = file.readline(64)
             _check_title(path, title)
             end = len(title)
@@ -70,17 +71,18 @@ def scan(path: Path, known: int, visit: Callable[[Frame, bytes], None]) -> Scan:
                 file.seek(end)
                 head = file.read(HEAD.size)
                 _, length, digest = HEAD.unpack(head.ljust(HEAD.size, b"\0"))
-                packed = file.read(min(length, os.fstat(file.fileno()).st_size))
+                packed = file.read(min(length, size, RECORD_LIMIT))
                 due = HEAD.pack(MARK, length, digest_of(last, packed))
                 if head != due or len(packed) != length:
                     file.seek(end)
-                    rest = file.read()
+                    too_long = size > end + HEAD.size + RECORD_LIMIT
+                    rest = b"" if too_long else file.read(HEAD.size + RECORD_LIMIT)
                     break
                 visit(Frame(count, end + HEAD.size, length, digest), packed)
                 count, end, last = count + 1, end + HEAD.size + length, digest
     except OSError as error:
         raise disk_error(path, error, reading=True) from error
-    if count < known or MARK in rest[8:]:
+    if count < known or too_long or MARK in rest[8:]:
         # Another record follows, or this one was whole once: this is not an interrupted write.
         raise damage(path, f"record {count + 1} was torn or altered")
     # Either this is the end, or the program was killed while it wrote a record: then at most the beginning of the head

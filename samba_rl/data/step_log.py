@@ -9,7 +9,7 @@ from typing import Any, final
 
 from torch import Tensor
 
-from samba_rl.data.files import disk_error, write_all
+from samba_rl.data.files import TEXT_LIMIT, disk_error, open_own, read_own, reserve, write_all
 from samba_rl.types import State
 
 
@@ -23,13 +23,22 @@ class StepLog:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._file: int | None = None
+        self._end = 0
+
+    def reserve(self, size: int) -> None:
+        """Remove the steps of the previous episode, and reserve disk space for those of the next."""
+        try:
+            self._clear()
+            assert self._file is not None
+            reserve(self._file, 0, size)
+        except OSError as error:
+            raise disk_error(self._path, error) from error
 
     def begin(self, about: State, x: Tensor) -> None:
         """Begin an episode in the state x [nx]; the steps of the previous one are removed."""
         try:
-            if self._file is None:
-                self._file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
-            os.ftruncate(self._file, 0)
+            if self._file is None or self._end:
+                self._clear()
         except OSError as error:
             raise disk_error(self._path, error) from error
         self._line({**about, "x": x.tolist()})
@@ -41,7 +50,10 @@ class StepLog:
     def done(self) -> None:
         """Remove the steps, once the journal has the episode."""
         if self._file is not None:
-            os.ftruncate(self._file, 0)
+            try:
+                self._clear()
+            except OSError as error:
+                raise disk_error(self._path, error) from error
 
     def close(self) -> None:
         """Close the file and keep its lines."""
@@ -52,7 +64,7 @@ class StepLog:
     def lines(self) -> list[State]:
         """Return the lines of the file up to the first that is incomplete."""
         try:
-            text = self._path.read_bytes() if self._path.exists() else b""
+            text = read_own(self._path, TEXT_LIMIT) if self._path.exists() else b""
         except OSError as error:
             raise disk_error(self._path, error, reading=True) from error
         found = []
@@ -63,9 +75,18 @@ class StepLog:
                 break
         return found
 
+    def _clear(self) -> None:
+        if self._file is None:
+            self._file = open_own(self._path, os.O_WRONLY | os.O_CREAT)
+        os.ftruncate(self._file, 0)
+        self._end = 0
+
     def _line(self, values: State) -> None:
         assert self._file is not None
+        line = (json.dumps(values) + "\n").encode()
         try:
-            write_all(self._file, (json.dumps(values) + "\n").encode())
+            # Not at the end of the file, where the reserved space ends.
+            write_all(self._file, line, self._end)
         except OSError as error:
             raise disk_error(self._path, error) from error
+        self._end += len(line)

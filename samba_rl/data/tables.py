@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from samba_rl.data.files import FilePath, needed, replacing
+from samba_rl.data.files import FilePath, check_regular, needed, open_own, replacing
 from samba_rl.data.schema import DTYPES, Column, Schema
 from samba_rl.errors import UserError
 from samba_rl.types import Transitions
@@ -30,7 +31,8 @@ def write_csv(path: FilePath, schema: Schema, steps: Transitions) -> None:
 
 def append_csv(path: FilePath, schema: Schema, steps: Transitions, *, anew: bool = False) -> None:
     """Append steps to a CSV file, or write it `anew`; the operating system decides when they reach the disk."""
-    with open(path, "wb" if anew else "ab") as file:
+    flags = os.O_WRONLY | os.O_CREAT | (os.O_TRUNC if anew else os.O_APPEND)
+    with os.fdopen(open_own(path, flags), "wb") as file:
         file.write(_header(schema) if anew else b"")
         file.writelines(_lines(schema, steps))
 
@@ -81,6 +83,7 @@ def _texts(values: Tensor) -> list[str]:
 def read_csv(path: FilePath) -> tuple[Schema, Transitions]:
     """Read a file that `write_csv` wrote; its columns may be in any order."""
     try:
+        check_regular(path)
         with open(path, encoding="utf-8-sig", newline="") as file:
             reader = csv.reader(file, strict=True)
             header = next(reader, [])
@@ -109,6 +112,7 @@ def read_parquet(path: FilePath) -> tuple[Schema, Transitions]:
     """Read a file that `write_parquet` wrote; its columns may be in any order."""
     pa, pq = _pyarrow()
     try:
+        check_regular(path)
         with open(path, "rb") as file:
             table = pq.ParquetFile(file, page_checksum_verification=True).read()
     except (OSError, pa.ArrowException) as error:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import importlib
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from samba_rl.data.files import open_own
 from samba_rl.errors import UserError
 from samba_rl.report.output import writing
 from samba_rl.tasks.task import Task
@@ -90,6 +92,8 @@ def save_film(frames: list[Frame], path: Path, seconds: float) -> None:
     if suffix not in (".mp4", ".gif"):
         raise UserError(f"cannot write a film as '{path.name}'; its name must end in .mp4 or .gif")
     with writing(path):
+        # Not through a link, because the folder may come from a stranger.
+        os.close(open_own(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC))
         (_save_mp4 if suffix == ".mp4" else _save_gif)(frames, path, _shown(seconds))
 
 
@@ -111,7 +115,6 @@ def _save_mp4(frames: list[Frame], path: Path, seconds: float) -> None:
         raise UserError(
             f"films as .mp4 need the package '{error.name}'; install it with: pip install 'samba-rl[video]'"
         ) from error
-    path.open("wb").close()  # Python's error about a bad path is clearer than ffmpeg's
     height, width = (n + n % 2 for n in frames[0].shape[:2])
     try:
         writer = ffmpeg.write_frames(

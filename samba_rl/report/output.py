@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from samba_rl.data.files import replacing
 from samba_rl.errors import UserError
 
 if TYPE_CHECKING:
@@ -29,5 +30,6 @@ def save_figure(figure: Figure, path: Path, dpi: int | None = None) -> None:
     No date is written, so that the same figure gives the same file.
     """
     pdf = path.suffix.lower() == ".pdf"
-    with writing(path):
-        figure.savefig(path, dpi="figure" if dpi is None else dpi, metadata={"CreationDate": None} if pdf else None)
+    metadata = {"CreationDate": None} if pdf else None
+    with writing(path), replacing(path, own=True) as file:
+        figure.savefig(file, dpi="figure" if dpi is None else dpi, metadata=metadata, format=path.suffix[1:].lower())

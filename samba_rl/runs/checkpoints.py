@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -12,14 +13,23 @@ from pathlib import Path
 from typing import Any
 
 from samba_rl import __version__
-from samba_rl.data.files import disk_error, sync_folder, write_all
+from samba_rl.data.files import (
+    JSON_LIMIT,
+    STATE_LIMIT,
+    disk_error,
+    open_own,
+    read_own,
+    reading_own,
+    sync_folder,
+    write_all,
+)
 from samba_rl.data.packing import pack, unpack
 from samba_rl.errors import UserError
 from samba_rl.types import State
 
 FORMAT = 2
 """Version of the format of checkpoints."""
-FOLDER, MANIFEST = "checkpoints", "manifest.json"
+FOLDER, MANIFEST, PART = "checkpoints", "manifest.json", ".state"
 KEPT = 2
 """Number of checkpoints that are kept."""
 _PART = re.compile(r"\w[\w.-]*", re.ASCII)
@@ -40,18 +50,20 @@ class Checkpoint:
 def write_checkpoint(home: Path, state: State, about: dict[str, Any]) -> Path:
     """Write each entry of the state as a part, all or nothing; then remove all but the last two checkpoints."""
     folder = home / FOLDER
-    number = max(_numbers(folder), default=0) + 1
-    target, draft = folder / f"{number:06d}", folder / ".draft"
+    draft = folder / ".draft"
+    target = folder
     try:
-        if not folder.is_dir():
+        if not _is_real(folder):
             folder.mkdir()
             sync_folder(home)
-        _remove(draft)
+        number = max((int(path.name) for path in folder.iterdir() if path.name.isdecimal()), default=0) + 1
+        target = folder / f"{number:06d}"
+        _remove_draft(draft)
         draft.mkdir()
         parts = {}
         for name, value in state.items():
             packed = pack(value)
-            file = f"{name}.state"
+            file = f"{name}{PART}"
             _write(draft / file, packed)
             parts[file] = {"bytes": len(packed), "sha256": hashlib.sha256(packed).hexdigest()}
         manifest = signed({"format": FORMAT, "samba_rl": __version__, **about, "parts": parts})
@@ -70,7 +82,8 @@ def read_checkpoint(home: Path) -> tuple[Checkpoint | None, list[str]]:
     """Return the last sound checkpoint (None if there is none) and the problems with later ones."""
     problems: list[str] = []
     folder = home / FOLDER
-    for number in reversed(_numbers(folder)):
+    # Something else in the place of a checkpoint is a problem with it.
+    for number in reversed(_numbers(folder, files=True)):
         try:
             return _read(folder / f"{number:06d}"), problems
         except ValueError as error:
@@ -82,18 +95,22 @@ def read_checkpoint(home: Path) -> tuple[Checkpoint | None, list[str]]:
 
 def _read(path: Path) -> Checkpoint:
     """Read a checkpoint; raise a ValueError that names the file if it is damaged."""
+    if path.is_symlink():
+        raise ValueError(f"{path} is a symbolic link")
     manifest = read_manifest(path)
     state: State = {}
     for name, about in manifest.pop("parts").items():
         file = path / name
         try:
-            packed = file.read_bytes()
+            with reading_own(file) as opened:
+                size = os.fstat(opened.fileno()).st_size
+                packed = opened.read(size if size == about["bytes"] <= STATE_LIMIT else 0)
         except FileNotFoundError as error:
             raise ValueError(f"{file} is missing") from error
         except OSError as error:
             raise ValueError(f"{file} cannot be read: {error.strerror}") from error
         if len(packed) != about["bytes"]:
-            raise ValueError(f"{file} has {len(packed)} bytes instead of {about['bytes']}")
+            raise ValueError(f"{file} has {size} bytes instead of {about['bytes']}")
         if hashlib.sha256(packed).hexdigest() != about["sha256"]:
             raise ValueError(f"{file} was altered")
         try:
@@ -110,7 +127,7 @@ def read_manifest(path: Path) -> dict[str, Any]:
     """
     file = path / MANIFEST
     try:
-        manifest = json.loads(file.read_bytes())
+        manifest = json.loads(read_own(file, JSON_LIMIT))
         _check_not_newer(file, manifest)
         if manifest != signed(manifest):
             raise ValueError("its checksum does not match")
@@ -166,19 +183,35 @@ def remove_damaged(home: Path, sound: Checkpoint) -> None:
 
 def latest(home: Path) -> Path | None:
     """Return the folder of the last checkpoint, sound or not; None if there is none."""
-    numbers = _numbers(home / FOLDER)
+    numbers = _numbers(home / FOLDER, files=True)
     return home / FOLDER / f"{numbers[-1]:06d}" if numbers else None
 
 
-def _numbers(folder: Path) -> list[int]:
-    """Return the numbers of the checkpoints in a folder, in order."""
-    if not folder.is_dir():
+def _numbers(folder: Path, *, files: bool = False) -> list[int]:
+    """Return the numbers of the checkpoints in a folder, in order, and perhaps of `files` that are named like one.
+
+    Whatever else is there belongs to others.
+    """
+    if not _is_real(folder):
         return []
-    return sorted(int(path.name) for path in folder.iterdir() if path.name.isdecimal())
+    named = [path for path in folder.iterdir() if path.name.isdecimal() and path.name == f"{int(path.name):06d}"]
+    return sorted(int(path.name) for path in named if _is_checkpoint(path) or (files and not _is_real(path)))
+
+
+def _is_checkpoint(path: Path) -> bool:
+    """Return whether a folder has the content of a checkpoint, perhaps a damaged one."""
+    if not _is_real(path):
+        return False
+    names = [each.name for each in path.iterdir()]
+    return not names or any(name == MANIFEST or name.endswith(PART) for name in names)
+
+
+def _is_real(folder: Path) -> bool:
+    return folder.is_dir() and not folder.is_symlink()
 
 
 def _write(path: Path, data: bytes) -> None:
-    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+    file = open_own(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
     try:
         write_all(file, data)
         os.fsync(file)
@@ -187,7 +220,33 @@ def _write(path: Path, data: bytes) -> None:
 
 
 def _remove(folder: Path) -> None:
-    if folder.exists():
-        # The manifest first: if the program is killed here, the rest does not look like a checkpoint.
-        (folder / MANIFEST).unlink(missing_ok=True)
-        shutil.rmtree(folder)
+    """Remove the files of a checkpoint, and its folder if nothing else is in it."""
+    if not _is_real(folder):
+        return
+    # The manifest first: if the program is killed here, the rest does not look like a checkpoint.
+    (folder / MANIFEST).unlink(missing_ok=True)
+    for path in [each for each in folder.iterdir() if each.name.endswith(PART)]:
+        path.unlink()
+    _remove_empty(folder)
+
+
+def remove_all(home: Path) -> None:
+    """Remove the checkpoints of a run, and their folder if nothing else is in it."""
+    folder = home / FOLDER
+    for number in _numbers(folder):
+        _remove(folder / f"{number:06d}")
+    if _is_real(folder):
+        _remove_draft(folder / ".draft")
+        _remove_empty(folder)
+
+
+def _remove_draft(draft: Path) -> None:
+    if _is_real(draft):
+        shutil.rmtree(draft)
+    elif draft.is_symlink():
+        draft.unlink()
+
+
+def _remove_empty(folder: Path) -> None:
+    with contextlib.suppress(OSError):
+        folder.rmdir()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,9 +12,10 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from samba_rl.agents.agent import Learned
-from samba_rl.data.files import disk_error, replacing
+from samba_rl.data.files import JSON_LIMIT, STATE_LIMIT, TEXT_LIMIT, disk_error, read_own, replacing
 from samba_rl.data.packing import unpack
 from samba_rl.data.plain import from_plain, to_plain
 from samba_rl.errors import UserError, did_you_mean
@@ -44,8 +47,20 @@ def writing(path: Path) -> Iterator[None]:
 
 def write_json(path: Path, value: Mapping[str, Any]) -> None:
     """Write a JSON file, completely or not at all."""
-    with writing(path), replacing(path) as file:
-        file.write((json.dumps(to_plain(dict(value)), indent=2, ensure_ascii=False) + "\n").encode())
+    write_whole(path, json_bytes(value))
+
+
+def json_bytes(value: Mapping[str, Any]) -> bytes:
+    """Return the content of a JSON file."""
+    text = json.dumps(to_plain(dict(value)), indent=2, ensure_ascii=False) + "\n"
+    # A lone surrogate, which may be in a title, has no place in UTF-8.
+    return text.encode(errors="backslashreplace")
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a file of a run's folder, completely or not at all."""
+    with writing(path), replacing(path, own=True) as file:
+        file.write(content)
 
 
 def read_config(folder: Path) -> dict[str, Any]:
@@ -64,7 +79,7 @@ def read_json(path: Path) -> dict[str, Any]:
     """Read a JSON file of a run's folder."""
     _check_exists(path)
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
+        value = json.loads(read_own(path, JSON_LIMIT))
     except (OSError, ValueError, RecursionError) as error:
         raise _damaged(path, error) from error
     if not isinstance(value, dict):
@@ -77,7 +92,7 @@ def read_events(path: Path, size: int | None = None) -> list[Event]:
     _check_exists(path)
     events: list[Event] = []
     try:
-        *lines, last = path.read_bytes()[:size].decode().split("\n")
+        *lines, last = read_own(path, TEXT_LIMIT)[:size].decode().split("\n")
         if last:
             raise UserError("its last line is incomplete")
         for number, line in enumerate(lines, 1):
@@ -96,7 +111,7 @@ def read_state(path: Path) -> State:
     """Read a file that holds the state of something."""
     _check_exists(path)
     try:
-        return unpack(path.read_bytes())
+        return unpack(read_own(path, STATE_LIMIT))
     except (OSError, ValueError) as error:
         raise _damaged(path, error) from error
 
@@ -104,14 +119,19 @@ def read_state(path: Path) -> State:
 def read_policy(path: Path, policy: Learned) -> None:
     """Load the parameters in a file into a policy."""
     _check_exists(path)
+    wanted = policy.state_dict()
     try:
+        packed = read_own(path, _most(wanted))
+        with zipfile.ZipFile(io.BytesIO(packed)) as archive:
+            # Compressed entries, which no run has, could be far larger than the file.
+            if any(entry.file_size != entry.compress_size for entry in archive.infolist()):
+                raise UserError("its entries are compressed")
         # Without pickle, so that a file from elsewhere can only hold numbers.
-        with open(path, "rb") as file, np.load(file, allow_pickle=False) as arrays:
+        with np.load(io.BytesIO(packed), allow_pickle=False) as arrays:
             state = {name: torch.from_numpy(np.array(arrays[name])) for name in arrays.files}
     except Exception as error:
         # NumPy and zipfile raise a dozen kinds of errors for a file that is not an archive of arrays.
         raise _damaged(path, error) from error
-    wanted = policy.state_dict()
     if state.keys() != wanted.keys():
         raise _damaged(path, f"it has {', '.join(sorted(state)) or 'nothing'}; expected {', '.join(sorted(wanted))}")
     for name, value in state.items():
@@ -124,9 +144,14 @@ def read_policy(path: Path, policy: Learned) -> None:
     policy.load_state_dict(state)
 
 
+def _most(state: Mapping[str, Tensor]) -> int:
+    """Return an upper bound of the size of the file of a policy."""
+    return sum(value.nbytes + 2000 for value in state.values()) + 10_000
+
+
 def _check_exists(path: Path) -> None:
     folder = path.parent
-    if path.is_file():
+    if path.is_symlink() or path.exists():
         return
     if not (folder / CONFIG).is_file():
         raise UserError(f"{folder} holds no run: it has no {CONFIG}; give a folder that `train` wrote")
@@ -137,4 +162,7 @@ def _check_exists(path: Path) -> None:
 
 
 def _damaged(path: Path, why: object) -> UserError:
-    return UserError(f"{path} is damaged ({why}); copy the run's folder again from its source, or repeat the run")
+    return UserError(
+        f"{path} is damaged ({why}); copy the run's folder again from its source, or see what can be rebuilt with: "
+        f"samba-rl verify {path.parent}"
+    )

@@ -8,12 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from samba_rl.data.files import reading_own
 from samba_rl.data.journal import Journal
 from samba_rl.errors import UserError
 from samba_rl.runs.checkpoints import read_checkpoint
 from samba_rl.runs.folder import CONFIG, EVALUATION, JOURNAL, METRICS, POLICY, SUMMARY, read_config, read_json
 from samba_rl.runs.limits import breaches_in
 from samba_rl.runs.lock import held
+from samba_rl.runs.manifest import check_whole
 from samba_rl.runs.writer import RECOMPUTED
 
 RunState = Literal["running", "finished", "interrupted", "damaged"]
@@ -86,6 +88,7 @@ def overview(folder: Path) -> Overview:
             return Overview(state="running", **about)
         Journal.read(folder / JOURNAL)
         if (folder / SUMMARY).exists():
+            check_whole(folder)
             return Overview(state="finished", **{**about, **_end(folder)})
     except UserError as error:
         return Overview(state="damaged", problem=str(error), **about)
@@ -112,7 +115,7 @@ def _changed(folder: Path) -> float:
 def _last_figures(folder: Path) -> dict[str, Any]:
     """Return the numbers of the last trial in the metrics."""
     try:
-        with open(folder / METRICS, "rb") as file:
+        with reading_own(folder / METRICS) as file:
             size = file.seek(0, 2)
             file.seek(max(0, size - _TAIL))
             lines = file.read().split(b"\n")
@@ -137,8 +140,13 @@ def _last_figures(folder: Path) -> dict[str, Any]:
 def _end(folder: Path) -> dict[str, Any]:
     """Return the results of a finished run."""
     summary = read_json(folder / SUMMARY)
-    if not zipfile.is_zipfile(folder / POLICY):
-        raise UserError(f"{folder / POLICY} is missing or damaged; copy the run's folder again, or repeat the run")
+    try:
+        with reading_own(folder / POLICY) as file:
+            whole = zipfile.is_zipfile(file)
+    except OSError:
+        whole = False
+    if not whole:
+        raise UserError(f"{folder / POLICY} is missing or damaged; mend it with: samba-rl verify {folder} --repair")
     evaluated = read_json(folder / EVALUATION) if (folder / EVALUATION).exists() else {}
     missed = tuple(one.words for one in breaches_in(folder) if not one.expected)
     kept = summary.get("limit_kept")

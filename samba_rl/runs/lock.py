@@ -10,11 +10,15 @@ import time
 from pathlib import Path
 from typing import final
 
-from samba_rl.data.files import disk_error
+from samba_rl.data.files import disk_error, open_own
 from samba_rl.errors import UserError
 
 LOCK = ".lock"
 ATTEMPTS = 100
+
+
+class InUse(UserError):  # noqa: N818 - named for what it says
+    """Another process is writing to a folder."""
 
 
 class _InUse(Exception):  # noqa: N818 - caught here, and not an error by itself
@@ -26,19 +30,19 @@ class Lock:
     """A lock held from its creation until `release`, or until the process ends, however it ends."""
 
     def __init__(self, folder: Path) -> None:
-        path = folder / LOCK
+        self._path = path = folder / LOCK
         try:
             self._file: int | None = _locked(path)
         except OSError as error:
             raise disk_error(path, error) from error
         except _InUse as error:
-            raise UserError(
-                f"{folder} is in use: {error} is writing to it; wait until it ends, or stop it first"
-            ) from None
+            raise InUse(f"{folder} is in use: {error} is writing to it; wait until it ends, or stop it first") from None
 
-    def release(self) -> None:
-        """Let other processes write."""
+    def release(self, *, remove: bool = False) -> None:
+        """Let other processes write; with `remove`, the lock's file goes first, while nobody else can hold it."""
         if self._file is not None:
+            if remove:
+                self._path.unlink(missing_ok=True)
             # Closing is not enough: a forked child may have the file open too.
             _free(self._file)
             os.close(self._file)
@@ -48,7 +52,7 @@ class Lock:
 def held(folder: Path) -> bool:
     """Return whether a process is writing to the folder."""
     try:
-        file = os.open(folder / LOCK, os.O_RDONLY)
+        file = open_own(folder / LOCK, os.O_RDONLY)
     except OSError:
         return False
     try:
@@ -84,7 +88,7 @@ def _free(file: int) -> None:
 def _locked(path: Path) -> int:
     """Open and lock the lock's file."""
     for _ in range(ATTEMPTS):
-        file = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        file = open_own(path, os.O_RDWR | os.O_CREAT)
         try:
             if _take(file, shared=False):
                 # The previous holder may have removed the file after it was opened here.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -79,9 +80,16 @@ class Run:
         model = GPDynamics(self.task, self.settings.model)
         assert self.folder is not None
         try:
-            model.load_state_dict(read_state(self.folder / MODEL), self.data.transitions)
+            same = model.load_state_dict(read_state(self.folder / MODEL), self.data.transitions)
         except (KeyError, TypeError, RuntimeError, AttributeError) as error:
             raise UserError(f"{self.folder / MODEL} does not fit the run's data ({error}); copy it again") from error
+        if not same:
+            # Checked against the manifest when the run was loaded, so this is not damage, unless there is none.
+            warnings.warn(
+                f"{self.folder / MODEL}: the model differs from the one at the end of the run, at least in its last "
+                "digits: this is another machine or number of threads, or the file was altered; samba-rl verify tells",
+                stacklevel=2,
+            )
         return model
 
     @property

@@ -84,8 +84,9 @@ class Session:
         workers: int | None = None,
         checkpoint_every: float = CHECKPOINT_EVERY,
         watch: Watch | None = None,
+        measure: bool = True,
     ) -> None:
-        """Prepare a run; when `stop` returns True it saves and ends with `Stopped`."""
+        """Prepare a run; when `stop` returns True it saves and ends with `Stopped`. See `Trials` for `measure`."""
         self.task, self.about, self.folder = task, about, folder
         self.events: list[Event] = []
         self.agent = make_agent(task, about.row, about.settings, seed=about.seed, device=about.device)
@@ -97,6 +98,7 @@ class Session:
             about.settings.real,
             journal=None if folder is None else folder.journal,
             steps=None if folder is None else folder.steps,
+            measure=measure,
         )
 
     def begin(self, earlier: Transitions | None) -> None:
@@ -138,7 +140,8 @@ class Session:
             for event in train(self.agent, self._trials, self._generator):
                 self._handle(event)
         except DiskError as error:
-            if self.folder is None:
+            # A run that has not measured anything is removed: there is nothing to resume.
+            if self.folder is None or not self.folder.measured:
                 raise
             raise DiskError(f"{error}. Then continue with: samba-rl resume {self.folder.folder}") from error
         return self.agent.policy
@@ -197,6 +200,9 @@ class Session:
                 at_trial = done == due
             case TrialReport():
                 at_trial = True
+        if at_trial and not isinstance(event, TrialReport) and not self.agent.episodes_due():
+            # The last one: from here a damaged result can be made again at once.
+            return True
         enough = max(CHECKPOINT_LEAST, self._save_seconds / CHECKPOINT_SHARE)
         return since >= (min(self._every, enough) if at_trial else self._every)
 

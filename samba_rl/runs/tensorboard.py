@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, final
 
+from samba_rl.data.files import disk_error
 from samba_rl.errors import UserError
 from samba_rl.events import Event, ImprovementReport, LatentReport, TrialReport
 
@@ -28,25 +29,31 @@ class TensorBoardLog:
         """Prepare a log; its folder is made with the first event.
 
         For a resumed run everything is written again, starting with the `earlier` events, because the existing files
-        may contain events that will now happen once more.
+        may contain events that will now happen once more. That waits for the first event.
         """
         if not available():
             raise UserError("TensorBoard is not installed; install it with: pip install 'samba-rl[tensorboard]'")
         self._folder = folder
         self._writer: Any = None
         self._controls = 0
-        if earlier:
-            for file in folder.glob("events.out.tfevents.*"):
-                file.unlink()
-        for event in earlier:
-            self(event)
+        self._earlier = list(earlier)
 
     def __call__(self, event: Event) -> None:
         """Write the numbers of an event."""
         if self._writer is None:
             from torch.utils.tensorboard import SummaryWriter
 
-            self._writer = SummaryWriter(str(self._folder))
+            # Not before the first event: until then another process may be writing to the folder.
+            try:
+                if self._earlier:
+                    for file in self._folder.glob("events.out.tfevents.*"):
+                        file.unlink()
+                self._writer = SummaryWriter(str(self._folder))
+            except OSError as error:
+                raise disk_error(error.filename or self._folder, error) from error
+            earlier, self._earlier = self._earlier, []
+            for each in earlier:
+                self(each)
         if isinstance(event, TrialReport):
             scalars, step = _of_trial(event), event.real_samples
         elif isinstance(event, ImprovementReport):

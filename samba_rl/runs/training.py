@@ -23,7 +23,7 @@ from samba_rl.runs.loading import current_config, load_run, specification
 from samba_rl.runs.run import Run
 from samba_rl.runs.session import CHECKPOINT_EVERY, About, Session, Watch
 from samba_rl.runs.summary import by_kind, config_of, name_of, other_versions, summary_of
-from samba_rl.runs.writer import RunFolder
+from samba_rl.runs.writer import RunFolder, sweep
 from samba_rl.tasks import make_task
 from samba_rl.tasks.task import Task
 
@@ -102,6 +102,7 @@ def resume(
     stop: Callable[[], bool] | None = None,
     checkpoint_every: float = CHECKPOINT_EVERY,
     watch: Watch | None = None,
+    measure: bool = True,
 ) -> Run:
     """Continue an interrupted run to the same end that it would have reached; load a finished one.
 
@@ -113,11 +114,13 @@ def resume(
         stop: As for `train`.
         checkpoint_every: As for `train`.
         watch: As for `train`.
+        measure: Take the real steps that are still due; without it, they are an error.
     """
     home = Path(folder)
     config = current_config(home)
     system, about = specification(home, config, task)
     if (home / SUMMARY).exists():
+        sweep(home)
         return load_run(home, task)
     check(system, about, None, resuming=True)
     run, checkpoint, notices = RunFolder.reopen(home)
@@ -130,8 +133,9 @@ def resume(
         if workers is None:
             workers = from_plain(int | None, config.get("workers"), f"{home / CONFIG}: workers")
         session = Session(
-            system, about, run, log=log, stop=stop, workers=workers, checkpoint_every=checkpoint_every, watch=watch
-        )
+            system, about, run, log=log, stop=stop, workers=workers, checkpoint_every=checkpoint_every, watch=watch,
+            measure=measure,
+        )  # fmt: skip
         session.restore(checkpoint, events)
         for notice in [*notices, *other_versions(config)]:
             session.notice(notice)

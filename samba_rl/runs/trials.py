@@ -11,6 +11,7 @@ from torch import Generator, Tensor
 
 from samba_rl.data.journal import Journal, Record, random_state
 from samba_rl.data.step_log import StepLog
+from samba_rl.errors import UserError
 from samba_rl.events import EpisodesMeasured, PauseDue
 from samba_rl.tasks.faults.guard import GuardedWorld, SystemFault
 from samba_rl.tasks.faults.settings import RealSettings
@@ -48,8 +49,13 @@ class Trials:
         *,
         journal: Journal | None = None,
         steps: StepLog | None = None,
+        measure: bool = True,
     ) -> None:
-        """Wrap the world of the real system; `steps` stores the measurements of a rig step by step."""
+        """Wrap the world of the real system; `steps` stores the measurements of a rig step by step.
+
+        Without `measure` the system is never used: all trials must be in the journal.
+        """
+        self._measure = measure
         self.settings = settings or RealSettings()
         self.count = 0
         """Number of trials so far."""
@@ -103,7 +109,8 @@ class Trials:
     def load_state_dict(self, state: State) -> None:
         """Restore what `state_dict` returned."""
         self.count, self._in_a_row = int(state["count"]), int(state["in_a_row"])
-        self._world.load_state_dict(state["world"])
+        if self._measure:
+            self._world.load_state_dict(state["world"])
 
     def close(self) -> None:
         """Release the system."""
@@ -124,9 +131,12 @@ class Trials:
 
     def _run(self, policy: Policy, episodes: int, part: int, generator: Generator) -> Record:
         task = self._task
+        if not self._measure:
+            raise UserError(f"the journal has no trial {self.count}; real steps are only taken by samba-rl resume")
         if self._journal is not None:
             self._journal.reserve(_bytes(task, episodes))
         if self._notes is not None:
+            self._notes.log.reserve(_step_bytes(task))
             self._notes.about = {
                 "trial": self.count,
                 "part": part,
@@ -216,6 +226,12 @@ def _bytes(task: Task, episodes: int) -> int:
     """Return an upper bound of the size of a record: numbers, names and the texts of faults."""
     columns = 2 * len(task.states) + len(task.observations) + 2 * len(task.actions) + 3 * len(task.constraints) + 4
     return 8 * columns * (task.horizon + 1) * episodes + 1000 * episodes + 20_000
+
+
+def _step_bytes(task: Task) -> int:
+    """Return an upper bound of the size of an episode's steps as text, with the state of the random numbers."""
+    columns = len(task.states) + len(task.actions) + 2 * len(task.constraints) + 1
+    return (27 * columns + 100) * (task.horizon + 1) + 12_000
 
 
 def _nothing(task: Task, n: int) -> Traces:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, final
@@ -14,7 +14,18 @@ import numpy as np
 
 from samba_rl.agents.agent import Learned
 from samba_rl.data import DataSet
-from samba_rl.data.files import disk_error, flush, replacing, write_all
+from samba_rl.data.files import (
+    JSON_LIMIT,
+    TEXT_LIMIT,
+    disk_error,
+    flush,
+    open_own,
+    read_own,
+    remove_temporary,
+    replacing,
+    sync_folder,
+    write_all,
+)
 from samba_rl.data.journal import EARLIER, Journal, Record
 from samba_rl.data.journal_format import TITLE
 from samba_rl.data.packing import pack
@@ -28,6 +39,7 @@ from samba_rl.runs.checkpoints import Checkpoint, read_checkpoint, write_checkpo
 from samba_rl.runs.folder import (
     CONFIG,
     DATA,
+    EVALUATION,
     FORMAT,
     JOURNAL,
     KINDS,
@@ -36,11 +48,14 @@ from samba_rl.runs.folder import (
     POLICY,
     STEPS,
     SUMMARY,
+    json_bytes,
     read_config,
     write_json,
+    write_whole,
     writing,
 )
-from samba_rl.runs.lock import LOCK, Lock
+from samba_rl.runs.lock import Lock
+from samba_rl.runs.manifest import MANIFEST, SEALED, seal
 from samba_rl.types import State, Transitions
 
 RECOMPUTED = "the run is recomputed from its real trials"
@@ -61,7 +76,7 @@ class RunFolder:
         """Number of rows in real.csv."""
         self._closed = False
         try:
-            self._metrics = os.open(folder / METRICS, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+            self._metrics = open_own(folder / METRICS, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
             self._size, self._digest = 0, hashlib.sha256()
         except OSError as error:
             raise disk_error(folder / METRICS, error) from error
@@ -72,15 +87,17 @@ class RunFolder:
         made = [parent for parent in (folder, *folder.parents) if not parent.exists()]
         try:
             folder.mkdir(parents=True, exist_ok=True)
+            for each in made:
+                sync_folder(each.parent)
         except OSError as error:
             raise disk_error(error.filename or folder, error) from error
         lock = Lock(folder)
         try:
             _remove_beginnings(folder)
-            if any((folder / name).exists() for name in (CONFIG, METRICS, JOURNAL, DATA, POLICY, SUMMARY)):
-                raise UserError(
-                    f"{folder} already holds a run; continue it with: samba-rl resume {folder}, or give another folder"
-                )
+            _check_free(folder)
+        except OSError as error:
+            lock.release()
+            raise disk_error(error.filename or folder, error) from error
         except BaseException:
             lock.release()
             raise
@@ -89,11 +106,10 @@ class RunFolder:
             if earlier is not None:
                 journal.append(Record(EARLIER, 0, earlier))
             # Last, because a folder with a configuration counts as a run.
-            write_json(folder / CONFIG, {"format": FORMAT, **config})
+            write_json(folder / CONFIG, {"format": FORMAT, SEALED: True, **config})
             run = RunFolder(folder, lock, journal, _digest_of(folder / CONFIG))
         except BaseException:
-            lock.release()
-            _remove(folder, made)
+            _remove(folder, lock, made)
             raise
         run._made = made
         return run
@@ -104,6 +120,9 @@ class RunFolder:
         read_config(folder)
         lock = Lock(folder)
         try:
+            # Again: the process that held the lock before may have removed its run.
+            read_config(folder)
+            remove_temporary(folder)
             checkpoint, problems = read_checkpoint(folder)
             notices = [f"{problem}; the checkpoint before it is used" for problem in problems]
             if problems and checkpoint is None:
@@ -120,6 +139,9 @@ class RunFolder:
                 checkpoints.remove_damaged(folder, checkpoint)
             run = RunFolder(folder, lock, journal, config)
             run._cut_metrics(metrics_bytes, about.get("metrics"))
+        except OSError as error:
+            lock.release()
+            raise disk_error(error.filename or folder, error) from error
         except BaseException:
             lock.release()
             raise
@@ -128,7 +150,7 @@ class RunFolder:
     def _cut_metrics(self, size: int, digest: str | None) -> None:
         """Drop the rows written after the checkpoint: what they report will happen again."""
         path = self.folder / METRICS
-        kept = path.read_bytes()[:size]
+        kept = read_own(path, TEXT_LIMIT)[:size]
         self._digest = hashlib.sha256(kept)
         if digest is not None:
             _check_unchanged(self.folder, METRICS, self._digest.hexdigest(), digest)
@@ -170,44 +192,87 @@ class RunFolder:
 
     def finish(self, policy: Learned, model: State, summary: Mapping[str, Any]) -> None:
         """Write the results of the run; the summary comes last, so that a run with a summary is complete."""
-        with writing(self.folder / MODEL), replacing(self.folder / MODEL, sync_name=False) as file:
+        with writing(self.folder / METRICS):
+            flush(self._metrics)
+        # The room that was reserved for another record is not part of the journal.
+        self.journal.close()
+        with writing(self.folder / MODEL), replacing(self.folder / MODEL, sync_name=False, own=True) as file:
             file.write(pack(model))
-        with writing(self.folder / POLICY), replacing(self.folder / POLICY, sync_name=False) as file:
+        with writing(self.folder / POLICY), replacing(self.folder / POLICY, sync_name=False, own=True) as file:
             np.savez(file, **{name: value.cpu().numpy() for name, value in policy.state_dict().items()})
         (self.folder / STEPS).unlink(missing_ok=True)
-        write_json(self.folder / SUMMARY, summary)
+        content = json_bytes(summary)
+        seal(self.folder, content)
+        write_whole(self.folder / SUMMARY, content)
 
     def close(self) -> None:
         """Close the files and release the folder."""
+        try:
+            self._close()
+        finally:
+            self._lock.release()
+
+    def discard(self) -> None:
+        """Remove everything that was written; for a run that has not measured anything."""
+        try:
+            self._close()
+        finally:
+            _remove(self.folder, self._lock, self._made)
+
+    def _close(self) -> None:
         if self._closed:
             return
         self._closed = True
         os.close(self._metrics)
         self.steps.close()
         self.journal.close()
-        self._lock.release()
-
-    def discard(self) -> None:
-        """Remove everything that was written; for a run that has not measured anything."""
-        self.close()
-        _remove(self.folder, self._made)
 
 
-def _remove(home: Path, made: list[Path]) -> None:
-    """Remove the files of a run that has not measured anything, and the folders that were made for it."""
-    for name in (CONFIG, METRICS, JOURNAL, STEPS, DATA, LOCK):
-        (home / name).unlink(missing_ok=True)
-    shutil.rmtree(home / checkpoints.FOLDER, ignore_errors=True)
+def _remove(home: Path, lock: Lock, made: list[Path]) -> None:
+    """Remove the files of a run that has not measured anything, and the folders that were made for it.
+
+    The lock is released last: otherwise a process that resumes in between would lose what it measures.
+    """
+    try:
+        for name in (CONFIG, METRICS, JOURNAL, STEPS, DATA):
+            (home / name).unlink(missing_ok=True)
+        checkpoints.remove_all(home)
+    finally:
+        lock.release(remove=True)
     for folder in made:
-        if folder.is_dir() and not any(folder.iterdir()):
+        # Another program may have put something there, or removed it.
+        with contextlib.suppress(OSError):
             folder.rmdir()
 
 
+def sweep(folder: Path) -> None:
+    """Remove what a killed writer left in the folder of a finished run, unless another process is writing to it."""
+    with contextlib.suppress(UserError, OSError):
+        lock = Lock(folder)
+        try:
+            remove_temporary(folder)
+        finally:
+            lock.release()
+
+
+def _check_free(folder: Path) -> None:
+    """Raise a `UserError` if a folder holds a run, or anything that has the name of a part of one."""
+    names = (CONFIG, METRICS, JOURNAL, STEPS, DATA, POLICY, MODEL, SUMMARY, EVALUATION, MANIFEST, checkpoints.FOLDER)
+    taken = [name for name in names if os.path.lexists(folder / name)]
+    if {CONFIG, METRICS, JOURNAL, DATA, POLICY, SUMMARY} & set(taken):
+        raise UserError(
+            f"{folder} already holds a run; continue it with: samba-rl resume {folder}, or give another folder"
+        )
+    if taken:
+        raise UserError(f"{folder} already holds '{taken[0]}', which is not this run's; give another folder")
+
+
 def _remove_beginnings(folder: Path) -> None:
-    """Remove the empty journal of a program that was killed while it created the folder."""
+    """Remove what a program left that was killed while it created the folder, such as an empty journal."""
+    remove_temporary(folder)
     journal = folder / JOURNAL
     if journal.exists() and not (folder / CONFIG).exists():
-        begun = journal.stat().st_size <= len(TITLE) and TITLE.startswith(journal.read_bytes())
+        begun = journal.stat().st_size <= len(TITLE) and TITLE.startswith(read_own(journal, len(TITLE)))
         if begun or not len(Journal.read(journal)):
             journal.unlink()
 
@@ -226,4 +291,4 @@ def _count(value: object) -> int:
 
 
 def _digest_of(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+    return hashlib.sha256(read_own(path, JSON_LIMIT)).hexdigest()

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from samba_rl.benchmark.cells import read_result, run_cell
+from samba_rl.benchmark.cells import _when_free, read_result, run_cell
 from samba_rl.benchmark.grid import Backend, Grid, GridRun
 from samba_rl.benchmark.local import LocalBackend
 from samba_rl.errors import UserError
+from samba_rl.runs import Run
+from samba_rl.runs.lock import InUse
 from tests.benchmark.results import PENDULUM
 from tests.threads import one_thread
 
@@ -55,6 +60,59 @@ def test_a_killed_process_is_reported_and_its_cell_resumed(tmp_path: Path) -> No
     assert seen[0] == "its process ended without a result (SIGKILL)" and run.states[cell].attempts == 2
     whole = run_cell(cell, tmp_path / "whole", steps=100)
     assert read_result(tmp_path / "results" / f"{cell.name}.json").with_noise == whole.with_noise
+
+
+BENCHMARK = """
+import sys
+from pathlib import Path
+from samba_rl.benchmark.cells import Cell
+from samba_rl.benchmark.local import LocalBackend
+if __name__ == "__main__":
+    backend = LocalBackend(1, Path(sys.argv[1]))
+    backend.start(Cell("safe-pendulum", "samba", 0))
+    print(backend._running[0].process.pid, flush=True)
+    backend.poll(600)
+"""
+
+
+def test_a_cell_ends_with_the_benchmark_that_started_it(tmp_path: Path) -> None:
+    """Without waiting for its next message, which may take minutes."""
+    (tmp_path / "start.py").write_text(BENCHMARK)
+    parent = subprocess.Popen(
+        [sys.executable, str(tmp_path / "start.py"), str(tmp_path)],
+        stdout=subprocess.PIPE, cwd=Path(__file__).parents[2], env={**os.environ, "PYTHONPATH": os.getcwd()},
+    )  # fmt: skip
+    assert parent.stdout is not None
+    cell = int(parent.stdout.readline())
+    deadline = time.monotonic() + 60
+    while not any(tmp_path.glob("*/real.journal")):
+        assert time.monotonic() < deadline and parent.poll() is None
+        time.sleep(0.05)
+    parent.kill()
+    parent.wait()
+    parent.stdout.close()
+    deadline = time.monotonic() + 10
+    while Path(f"/proc/{cell}").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_a_cell_waits_for_a_folder_that_is_still_in_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tries: list[int] = []
+
+    def resumed() -> Run:
+        tries.append(1)
+        if len(tries) < 3:
+            raise InUse("x is in use")
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        _when_free(resumed)
+    assert len(tries) == 3
+    monkeypatch.setattr("samba_rl.benchmark.cells.LOCK_SECONDS", 0.0)
+    tries.clear()
+    with pytest.raises(InUse):
+        _when_free(resumed)
 
 
 def test_an_error_in_a_cell_is_reported(tmp_path: Path) -> None:

@@ -101,7 +101,7 @@ def test_a_full_disk_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     def fail(*_: Any) -> int:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(os, "write", fail)
+    monkeypatch.setattr(os, "pwrite", fail)
     with pytest.raises(DiskError, match=rf"^{re.escape(str(path))} cannot be written: No space.*; free some space$"):
         log.step(x=[2.0])
     with pytest.raises(DiskError, match="free some space"):

@@ -43,3 +43,21 @@ def test_without_the_package_it_says_what_to_install(tmp_path: Path, monkeypatch
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(UserError, match=r"pip install 'samba-rl\[tensorboard\]'"):
         TensorBoardLog(tmp_path)
+
+
+def test_events_of_before_stay_until_the_first_new_one(tmp_path: Path) -> None:
+    """Until then another process may be writing to the folder, and the run may be refused."""
+    owner = tmp_path / "events.out.tfevents.1"
+    owner.write_text("live")
+    TensorBoardLog(tmp_path, [TRIAL]).close()
+    assert owner.read_text() == "live"
+    log = TensorBoardLog(tmp_path, [TRIAL])
+    log(IMPROVEMENT)
+    log.close()
+    assert not owner.exists() and len(list(tmp_path.glob("events.out.tfevents.*"))) == 1
+
+
+def test_a_folder_that_cannot_be_written_to_is_named(tmp_path: Path) -> None:
+    (tmp_path / "events.out.tfevents.1").mkdir()
+    with pytest.raises(UserError, match=r"events\.out\.tfevents\.1 cannot be written"):
+        TensorBoardLog(tmp_path, [TRIAL])(IMPROVEMENT)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal, TypeAlias, final
 
 import gymnasium
@@ -69,6 +70,9 @@ class GymTask(Task):
             cost_of: State that a step is charged for: the one it leaves (departure) or the one it reaches (arrival).
         """
         probe, name = make_env(env), name_of(env)
+        if not name.isprintable() or name.startswith("<") or isinstance(env, partial):
+            # A lambda or a partial has no name of its own.
+            name = name_of(probe)
         box, states = action_box(probe, name), observed(probe, name)
         steps = time_limit(env, probe) if horizon is None else horizon
         if steps is None:

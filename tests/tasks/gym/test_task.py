@@ -1,5 +1,6 @@
 """Gymnasium environments as tasks."""
 
+import functools
 import math
 from typing import Any
 
@@ -242,3 +243,8 @@ def test_unknown_and_endless_environments() -> None:
 def test_a_start_state_cannot_be_chosen() -> None:
     with pytest.raises(UserError, match="chooses its own start states"):
         GymTask("OwnDrift-v0").world(workers=0).reset(1, seeded(), x=torch.zeros(1, 2))
+
+
+def test_a_function_without_a_name_leaves_the_name_to_what_it_makes() -> None:
+    for source in (lambda: Drift("cut off"), functools.partial(Drift, "cut off")):
+        assert GymTask(source, horizon=12).name == "Drift"
