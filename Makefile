@@ -38,7 +38,8 @@ $(DOCS_STAMP): $(STAMP)
 	@touch $@
 
 run: $(STAMP)
-	$(BIN)/samba-rl train safe-pendulum
+	@# 4 means that the policy does not keep its limit, which the last lines say.
+	$(BIN)/samba-rl train safe-pendulum || test $$? -eq 4
 
 test: $(STAMP)
 	$(BIN)/python -m pytest -n auto --dist loadfile

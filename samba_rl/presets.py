@@ -86,7 +86,7 @@ _FREE = ModelFreeSettings(
     # Only to learn the scale of the observations.
     first=FirstSettings(samples=600, how="uniform"),
     # The measured value is the truth, so no margin for a model's errors is needed.
-    multiplier=MultiplierSettings(initial=1.0, factor=1.15, steepness=2.0, reaction=2.0, margin=0.0, slack=None),
+    multiplier=MultiplierSettings(initial=1.0, factor=1.15, steepness=2.0, reaction=1.0, margin=0.0, slack=None),
     # A wide squash: near the bound of a narrow one the Fisher matrix vanishes, and natural steps with it.
     policy=PolicySettings(std_floor_first=0.05, mean_bound=2.0),
     update=ProximalSettings(minibatch=500, policy_rate=1e-3),

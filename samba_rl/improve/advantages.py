@@ -101,7 +101,7 @@ class Critics(nn.Module):
     @torch.no_grad()
     def normalised(self, targets: Tensor) -> Tensor:
         """Return targets [K, N] in the units of the networks."""
-        return (targets - self.mean[:, None]) / self.std[:, None]
+        return (targets - self.mean[:, None]) / torch.where(self.std > 0, self.std, 1.0)[:, None]
 
     @torch.no_grad()
     def renormalise(self, targets: Tensor) -> None:
@@ -114,4 +114,5 @@ class Critics(nn.Module):
             return
         mean, std = targets.mean(1), targets.std(1, correction=0)
         self.mean.copy_(mean)
-        self.std.copy_(torch.where(std > 1e-6 * mean.abs(), std, torch.ones_like(std)))
+        # Where all targets are the same, their mean is the prediction, in any unit.
+        self.std.copy_(torch.where(std > 1e-6 * mean.abs(), std, 0.0))

@@ -84,7 +84,8 @@ class FitReport:
         )
         factors = self.factor or (1.0,) * len(self.z_std)
         heads = [f"in {level:.0%}" for level in levels]
-        rows = [f"{self.validation} steps inside their interval; rms z-score; factor of the standard deviation"]
+        how = "one by one" if self.validation == "leave-one-out" else "with their episode"
+        rows = [f"steps left out {how} that are inside their interval; rms z-score; factor of the standard deviation"]
         rows.append(f"  {'output':>6} " + "".join(f"{head:>8}" for head in (*heads, "z", "factor")))
         for i, (z, factor) in enumerate(zip(self.z_std, factors, strict=True)):
             shares = "".join(f"{level[i]:>8.1%}" for level in by_level)

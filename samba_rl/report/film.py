@@ -92,8 +92,6 @@ def save_film(frames: list[Frame], path: Path, seconds: float) -> None:
     if suffix not in (".mp4", ".gif"):
         raise UserError(f"cannot write a film as '{path.name}'; its name must end in .mp4 or .gif")
     with writing(path):
-        # Not through a link, because the folder may come from a stranger.
-        os.close(open_own(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC))
         (_save_mp4 if suffix == ".mp4" else _save_gif)(frames, path, _shown(seconds))
 
 
@@ -104,8 +102,14 @@ def _shown(seconds: float) -> float:
 def _save_gif(frames: list[Frame], path: Path, seconds: float) -> None:
     from PIL import Image
 
+    _claim(path)
     images = [Image.fromarray(frame) for frame in frames]
     images[0].save(path, save_all=True, append_images=images[1:], duration=round(1000 * seconds), loop=0)
+
+
+def _claim(path: Path) -> None:
+    """Create the file, but not through a link: the folder may come from a stranger."""
+    os.close(open_own(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC))
 
 
 def _save_mp4(frames: list[Frame], path: Path, seconds: float) -> None:
@@ -115,6 +119,7 @@ def _save_mp4(frames: list[Frame], path: Path, seconds: float) -> None:
         raise UserError(
             f"films as .mp4 need the package '{error.name}'; install it with: pip install 'samba-rl[video]'"
         ) from error
+    _claim(path)
     height, width = (n + n % 2 for n in frames[0].shape[:2])
     try:
         writer = ffmpeg.write_frames(

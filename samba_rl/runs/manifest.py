@@ -103,13 +103,15 @@ def _problem(path: Path, due: dict[str, object] | None) -> str:
     if due is None:
         return "is not in the manifest"
     try:
-        size, checksum = _checksum(path)
+        with reading_own(path) as file:
+            size = os.fstat(file.fileno()).st_size
+        if size != due.get("bytes"):
+            return f"has {size:,} bytes instead of {due.get('bytes')}"  # without reading what may be huge
+        checksum = _checksum(path)[1]
     except FileNotFoundError:
         return "is missing"
     except OSError as error:
         return f"cannot be read: {error.strerror}"
-    if size != due.get("bytes"):
-        return f"has {size:,} bytes instead of {due.get('bytes')}"
     return "" if checksum == due.get("sha256") else "was altered since the run ended"
 
 

@@ -55,7 +55,7 @@ def test_a_model_that_is_not_finite_keeps_its_last_good_hyper_parameters(monkeyp
     good = model_of(agent)._hyper
     assert isinstance(good, Hyper)
     bad = replace(good, noise=good.noise * math.nan)
-    monkeypatch.setattr("samba_rl.models.posterior.fit_hyper", lambda *_: HyperFit(bad, (0.0,), 1, 0.0, ()))
+    monkeypatch.setattr("samba_rl.models.gp.fit_any_hyper", lambda *_, **__: HyperFit(bad, (0.0,), 1, 0.0, ()))
     agent.tell(real(3, seed=1))
     assert model_of(agent)._hyper is good and len(model_of(agent)) == len(agent.data) == 60
     assert any("the model keeps its last good hyper-parameters" in text for text in notices(events))

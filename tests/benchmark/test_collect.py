@@ -16,6 +16,7 @@ from samba_rl.benchmark.collect import cell_of, collect, flat
 from samba_rl.data.plain import to_plain
 from samba_rl.errors import UserError
 from samba_rl.runs import load_run, train
+from samba_rl.runs.checkpoints import signed
 from samba_rl.runs.folder import EVALUATION, SUMMARY
 from tests.threads import one_thread
 
@@ -71,7 +72,7 @@ def test_an_existing_evaluation_is_used(tmp_path: Path) -> None:
     run = train(PENDULUM, "ppo", preset="smoke", seed=3, out=tmp_path / "run")
     kept = run.evaluate(60)
     (tmp_path / "run" / EVALUATION).write_text(
-        json.dumps({"with_noise": to_plain(kept.to_json()), "without_noise": to_plain(kept.to_json())})
+        json.dumps(signed({"with_noise": to_plain(kept.to_json()), "without_noise": to_plain(kept.to_json())}))
     )
     told: list[str] = []
     (found,) = collect([tmp_path / "run"], tell=told.append)

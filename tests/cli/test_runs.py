@@ -75,11 +75,15 @@ def test_a_run_that_is_written_to_is_running(home: Path, copy: Path, capsys: pyt
     ("damage", "state", "problem"),
     [
         (lambda run: (run / "config.json").write_text("{"), "damaged", "config.json is damaged"),
-        (lambda run: (run / "summary.json").write_text("[]"), "damaged", "summary.json is damaged"),
+        (lambda run: (run / "summary.json").write_text("[]"), "damaged", "summary.json has 2 bytes instead of"),
         (lambda run: (run / "real.journal").unlink(), "damaged", "real.journal cannot be read"),
-        (lambda run: (run / "policy.npz").write_bytes(b"PK"), "damaged", "policy.npz is missing or damaged"),
-        (lambda run: (run / "metrics.jsonl").write_text('{"kind": "tri'), "finished", ""),
-        (lambda run: (run / "metrics.jsonl").write_text('{"kind": "trial", "real_samples": "x"}\n'), "finished", ""),
+        (lambda run: (run / "policy.npz").write_bytes(b"PK"), "damaged", "policy.npz has 2 bytes instead of"),
+        (lambda run: (run / "metrics.jsonl").write_text('{"kind": "tri'), "damaged", "metrics.jsonl has 13"),
+        (
+            lambda run: (run / "metrics.jsonl").write_text('{"kind": "trial", "real_samples": "x"}\n'),
+            "damaged",
+            "metrics.jsonl has 39 bytes",
+        ),
     ],
 )
 def test_what_is_damaged_is_said_and_the_others_are_listed(

@@ -835,8 +835,12 @@ def test_a_folder_that_cannot_be_written_to_is_reported(tmp_path: Path, monkeypa
         Journal.create(tmp_path / "nowhere" / "real.journal")
     data = written(tmp_path / "real.journal", THREE)
 
-    def fail(path: Path, *_: Any) -> int:
-        raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
+    open_file = os.open
+
+    def fail(path: Path, flags: int, *more: Any) -> int:
+        if flags & (os.O_WRONLY | os.O_RDWR):
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
+        return open_file(path, flags, *more)
 
     monkeypatch.setattr(os, "open", fail)
     for opened in (Journal.create, Journal.open):

@@ -157,11 +157,12 @@ def test_renormalising_takes_the_units_of_the_targets_and_leaves_the_networks_al
         assert torch.allclose(normalised.std(1, correction=0), torch.ones(3), atol=1e-5)
 
 
-def test_targets_that_are_all_zero_have_the_unit_of_one() -> None:
+def test_targets_that_are_all_the_same_are_predicted_whatever_the_network_says() -> None:
     critics, nothing = critics_with_bias(2, 2, (5,)), torch.zeros(2, 30)
     nothing[1] = 5 * torch.randn(30, generator=seeded(2))
     critics.renormalise(nothing)
-    assert critics.mean[0] == 0 and critics.std[0] == 1 and critics.normalised(nothing)[0].abs().max() == 0
+    assert critics.mean[0] == critics.std[0] == 0 and critics.normalised(nothing)[0].abs().max() == 0
+    assert not critics.values(torch.randn(2, 7, 2, generator=seeded(3)))[0].any()
     assert float(critics.std[1]) == pytest.approx(float(nothing[1].std(correction=0)))
 
 

@@ -65,7 +65,7 @@ def test_the_report_measures_calibration_and_conditioning() -> None:
     )
     assert (report.coverage[0], report.coverage[3]) == (report.coverage50, report.coverage95)
     assert report.precision_error == 0 and math.isnan(report.sparse_error)
-    for words in ("exact GP on 120 points", "episode-out steps inside", "in 99%", "factor", "condition number"):
+    for words in ("exact GP on 120 points", "left out with their episode", "in 99%", "factor", "condition number"):
         assert words in report.describe()
     rough = GPDynamics(TASK, GPSettings(precision="float32", fit=FitSettings(noise_bounds=(1e-2, 1.0))))
     assert 0 < rough.fit(real(120)).precision_error < 0.05
@@ -79,7 +79,7 @@ def test_a_report_from_before_calibration_is_still_read() -> None:
         del plain[name]
     old = from_plain(FitReport, plain, "report")
     assert old.validation == "leave-one-out" and old.coverage == old.factor == ()
-    assert "leave-one-out steps inside" in old.describe() and "in 95%" in old.describe()
+    assert "left out one by one" in old.describe() and "in 95%" in old.describe()
     assert "in 99%" not in old.describe()
 
 

@@ -13,9 +13,12 @@ import pytest
 from samba_rl.data.plain import to_plain
 from samba_rl.errors import UserError
 from samba_rl.improve.results import ConstraintResult
+from samba_rl.runs.checkpoints import signed
 from samba_rl.runs.evaluation import Evaluation, StandardErrors, read_evaluations
+from samba_rl.runs.folder import EVALUATION, SUMMARY
 from samba_rl.runs.limits import Breach, breaches, breaches_in, measured_breaches
 from samba_rl.runs.listing import overview
+from samba_rl.runs.manifest import seal
 from tests.benchmark.results import an_evaluation
 
 TAIL, MEAN = "CVaR 0.9 of the edge cost of a trajectory", "mean of the edge cost of a trajectory"
@@ -119,7 +122,12 @@ def test_without_standard_errors_nothing_is_said() -> None:
 
 
 def write(folder: Path, name: str, value: Any) -> None:
-    (folder / name).write_text(json.dumps(to_plain(value)))
+    """Write a file as a run does, with the checksums that are due."""
+    plain = to_plain(value)
+    content = json.dumps(signed(plain) if name == EVALUATION else plain).encode()
+    if name == SUMMARY:
+        seal(folder, content)
+    (folder / name).write_bytes(content)
 
 
 def test_a_folder_is_read(folder: Path) -> None:

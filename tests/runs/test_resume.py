@@ -31,7 +31,7 @@ def test_a_run_can_be_stopped_at_every_report_and_goes_on(whole: Run, tmp_path: 
     moments = random.Random(0)
 
     def once_more() -> bool:
-        return moments.random() < 0.3
+        return moments.random() < 0.6
 
     folder, rounds = tmp_path / "run", 1
     with pytest.raises(Stopped):

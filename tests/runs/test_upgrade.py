@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from samba_rl.agents.settings import ModelBasedSettings, PolicyGradientSettings, Settings
+from samba_rl.agents.settings import ImaginationSettings, ModelBasedSettings, PolicyGradientSettings, Settings
 from samba_rl.agents.words import to_words
 from samba_rl.cli import main
 from samba_rl.errors import Stopped, UserError
 from samba_rl.events import Event, TrialReport
 from samba_rl.improve.constraints import Chance, Expectation
-from samba_rl.improve.limits import FurtherConstraint
+from samba_rl.improve.limits import FurtherConstraint, MultiplierSettings
 from samba_rl.learners import LEARNERS
 from samba_rl.models.zeta import Entropy
 from samba_rl.planet.settings import PlanetSettings
@@ -41,9 +41,11 @@ def config_1(learner: str, **changes: Any) -> dict[str, Any]:
 def expected_settings(learner: str) -> Settings:
     settings = make_settings("safe-pendulum", learner, "smoke")
     if isinstance(settings, PolicyGradientSettings):
-        # Some defaults were others then; the file says which.
-        then = config_1(learner)["settings"]["multiplier"]
-        settings = replace(settings, multiplier=replace(settings.multiplier, **then))
+        # Some numbers were others then, as the file says, and later ones have their usual values.
+        then = config_1(learner)["settings"]
+        settings = replace(settings, multiplier=MultiplierSettings(**then["multiplier"]))
+        if isinstance(settings, ModelBasedSettings):
+            settings = replace(settings, imagination=ImaginationSettings(**then["imagination"]))
     if learner == "planet":
         # In format 1 this number said whether the safety cost is an objective; now the row says it.
         assert isinstance(settings, PlanetSettings)
@@ -54,6 +56,7 @@ def expected_settings(learner: str) -> Settings:
 def with_config(folder: Path, config: dict[str, Any]) -> Path:
     folder.mkdir(exist_ok=True)
     (folder / "config.json").write_text(json.dumps(config))
+    (folder / "manifest.json").unlink(missing_ok=True)  # version 0.1 wrote none
     return folder
 
 

@@ -66,7 +66,7 @@ def test_each_episode_fails_in_its_own_way_and_the_others_go_on(workers: int) ->
     world = GuardedWorld(task_of().world(workers))
     traces = rollout(world, script(n, troubles), n, generator=seeded())
     expected = {
-        episode: (step, f"<lambda>: step {step} failed: {FAULTS[kind]}") for episode, (step, kind) in troubles.items()
+        episode: (step, f"Moody: step {step} failed: {FAULTS[kind]}") for episode, (step, kind) in troubles.items()
     }
     assert {fault.episode: (fault.step, fault.text) for fault in world.faults} == expected
     assert [fault.step for fault in world.faults] == sorted(step for step, _ in troubles.values())
@@ -85,14 +85,14 @@ def test_a_process_that_hangs_or_dies_is_ended_and_replaced() -> None:
     world = GuardedWorld(task_of().world(2), timeout=1.0)
     # Episodes 1 and 3 share a process. The first was answered before the other hung, but fails at the next step.
     traces = rollout(world, script(4, {3: (2, "hang")}), 4, generator=seeded())
-    text = "<lambda>: step {} failed: no answer within 1 s"
+    text = "Moody: step {} failed: no answer within 1 s"
     assert world.faults == [Fault(3, 2, text.format(2)), Fault(1, 3, text.format(3))]
     assert [int(steps) for steps in traces.active.sum(1)] == [6, 3, 6, 2] and all_finite(traces)
     assert torch.equal(traces.x[[0, 2]], undisturbed.x[[0, 2]])
 
     traces = rollout(world, script(4, {0: (1, "death")}), 4, generator=seeded())
     assert sorted((fault.episode, fault.step) for fault in world.faults) == [(0, 1), (2, 1)]
-    assert re.match(r"<lambda>: step 1 failed: RuntimeError: .* died \(exit code -9\)", world.faults[0].text)
+    assert re.match(r"Moody: step 1 failed: RuntimeError: .* died \(exit code -9\)", world.faults[0].text)
     assert torch.equal(traces.x[[1, 3]], undisturbed.x[[1, 3]])
 
     # With a timeout, a single episode runs in a process too.
