@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from samba_rl.data.plain import from_plain
 from samba_rl.runs.evaluation import HALF_WIDTH, Evaluation, read_evaluations
@@ -21,7 +21,7 @@ class Breach(NamedTuple):
     """Whether the limit cannot be met on the model, and the policy keeps to the target that was set instead."""
 
 
-def breaches(summary: Mapping[str, Any], evaluation: Evaluation | None) -> list[Breach]:
+def breaches(summary: Mapping[str, object], evaluation: Evaluation | None) -> list[Breach]:
     """Return the limits that a run's policy does not keep, from its summary and, if there is one, its evaluation."""
     measured = [] if evaluation is None else measured_breaches(evaluation, targets_of(summary))
     return [*_on_model(summary), *measured]
@@ -52,12 +52,12 @@ def measured_breaches(evaluation: Evaluation, targets: Sequence[float] = ()) -> 
     return found
 
 
-def targets_of(summary: Mapping[str, Any]) -> list[float]:
+def targets_of(summary: Mapping[str, object]) -> list[float]:
     """Return the value that a run aimed at for each constraint, from its summary."""
     return [_number(row, "target") for row in _rows(summary)]
 
 
-def _on_model(summary: Mapping[str, Any]) -> list[Breach]:
+def _on_model(summary: Mapping[str, object]) -> list[Breach]:
     if summary.get("limit_kept") is not False:
         return []
     found = []
@@ -69,12 +69,12 @@ def _on_model(summary: Mapping[str, Any]) -> list[Breach]:
     return found or [Breach("a limit is not kept on the model")]
 
 
-def _rows(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _rows(summary: Mapping[str, object]) -> list[Mapping[str, object]]:
     rows = summary.get("constraints")
     return [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
 
 
-def _number(row: dict[str, Any], name: str) -> float:
+def _number(row: Mapping[str, object], name: str) -> float:
     """Return a number of a summary, which may have been edited; NaN if it is missing."""
     number: float = from_plain(float, row.get(name), f"{SUMMARY}: {name}")
     return number
