@@ -19,6 +19,7 @@ from samba_rl.errors import UserError
 from samba_rl.report.report import make_report
 from samba_rl.runs import train
 from samba_rl.runs.evaluation import StandardErrors
+from samba_rl.runs.manifest import seal
 from tests.browser import browser
 from tests.line import Line, quick_settings
 from tests.report.results import result
@@ -132,7 +133,9 @@ def test_a_limit_that_the_model_does_not_see_kept_is_red(made: Made, tmp_path: P
     told = json.loads((run / "summary.json").read_text())
     (limit,) = told["constraints"]
     bad = {**told, "limit_kept": False, "constraints": [{**limit, "bound": 4.35, "accepted": 0.43}]}
-    (run / "summary.json").write_text(json.dumps(bad))
+    content = json.dumps(bad).encode()
+    seal(run, content)
+    (run / "summary.json").write_bytes(content)
     with one_thread():
         row, *cards = alarms(make_report([run], steps=60, episodes=0))
     assert row.startswith("limit not kept: ")
