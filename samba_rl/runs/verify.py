@@ -1,4 +1,4 @@
-"""Whether a run is whole, what is damaged, and what can be rebuilt from its journal and its checkpoints."""
+"""Checking whether a run is whole, and rebuilding damaged files from its journal and its checkpoints."""
 
 from __future__ import annotations
 
@@ -47,28 +47,28 @@ DAMAGED = ".damaged"
 
 @dataclass(frozen=True)
 class Finding:
-    """What is known about one file of a run."""
+    """The state of one file of a run."""
 
     file: str
     """Name of the file."""
     state: Literal["whole", "damaged", "unchecked"]
     """Whether it is as it was written; unchecked: it can be read, but there is no checksum to compare it with."""
     why: str = ""
-    """What is wrong with it."""
+    """Description of the damage; empty if there is none."""
     remedy: str = ""
-    """What can be done about it."""
+    """Way to mend it."""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether a run is whole."""
+    """The result of checking a run."""
 
     folder: str
     """Folder of the run."""
     state: Literal["finished", "interrupted", "running"]
     """State of the run."""
     findings: tuple[Finding, ...]
-    """What is known about each file."""
+    """State of each file."""
     notes: tuple[str, ...] = ()
     """Remarks for the user."""
 
