@@ -140,7 +140,7 @@ class Imagination(Experience):
     @property
     def imagine(self) -> Imagine | None:
         """Return the maker of sources of imagined traces without ζ; None before the first fit."""
-        return (lambda starts: self._source(None, starts)) if len(self.model) else None
+        return (lambda starts, *, share=1: self._source(None, starts, share)) if len(self.model) else None
 
     def spent(self) -> None:
         """Forget nothing: imagined traces are drawn afresh."""
@@ -158,12 +158,12 @@ class Imagination(Experience):
                 "of threads. The run continues, but not bit for bit as it would have"
             )
 
-    def _source(self, zeta: Zeta | None, starts: Tensor | None = None) -> ModelSource:
+    def _source(self, zeta: Zeta | None, starts: Tensor | None = None, share: int = 1) -> ModelSource:
         if starts is None and not self._task.pure_start and self._data is not None:
             starts = self._data.x[self._data.step == 0]
         whole = isinstance(self.model.posterior, ExactPosterior)
         draw = self._settings.draw if whole else "marginals"
-        return ModelSource(self.model, zeta, draw, None if starts is None else starts.to(self._device))
+        return ModelSource(self.model, zeta, draw, None if starts is None else starts.to(self._device), share)
 
 
 @final

@@ -161,14 +161,18 @@ class Agent(AnyAgent):
     def imagine(self) -> tuple[Traces, list[Notice]]:
         """Return traces of the policy; replace a policy that is stranded where the cost is flat, and say so."""
         self.improver.update.std_floor = self._numbers.policy.floor_at(self.progress)
+        begins = self.work.control == 0
+        # Before the last iterations, so that they pursue the target that the result is judged by.
+        notices = self._check_feasibility(last=True) if begins and self.work.last else []
         traces = self._traces()
-        checked = self._experience.restarts and self.iteration > 0 and self.work.control == 0
+        checked = self._experience.restarts and self.iteration > 0 and begins
         if not (checked and is_stranded(traces, float(self.data.transitions.cost.abs().mean()))):
-            return traces, []
+            return traces, notices
         self._start_afresh()
         self.work.cost_alone = True
         return self._traces(), [
-            Notice("the policy is stranded where the cost is flat: it starts afresh, for the cost alone")
+            *notices,
+            Notice("the policy is stranded where the cost is flat: it starts afresh, for the cost alone"),
         ]
 
     def _traces(self) -> Traces:
@@ -198,9 +202,8 @@ class Agent(AnyAgent):
         return [Notice(f"the policy stays as it was before control iteration {self.work.control + 1}: {problem}")]
 
     def keep_candidate(self) -> None:
-        """Keep the policy to choose from, if it is one of the latest in the last improvement."""
-        if self.work.keeps(self._experience.candidates):
-            self.work.candidates.append(Candidate.of("", self.improver.policy).state)
+        """Keep the policy to choose from at the end, if it is one of the latest."""
+        self.work.keep(self.improver.policy, self._experience.candidates)
 
     def gate(self) -> Iterator[Notice]:
         """Choose the policy of the next trial, or the one to hand over; or plan further control iterations."""
@@ -218,7 +221,7 @@ class Agent(AnyAgent):
         afresh = bool(work.rivals)
         if afresh:
             notices += self._choose_rival(seed)
-        if not work.rounds:
+        if not work.rounds and not (work.last and self.multipliers.explored):
             notices += self._check_feasibility(last=work.last, afresh=afresh)
         with self.clock("gate"):
             if work.last:
@@ -250,7 +253,7 @@ class Agent(AnyAgent):
     def _seed(self) -> int:
         return int(torch.randint(2**62, (1,), generator=self.generator, device=self.device))
 
-    def _check_feasibility(self, *, last: bool, afresh: bool) -> list[Notice]:
+    def _check_feasibility(self, *, last: bool, afresh: bool = False) -> list[Notice]:
         imagine = self._experience.imagine
         if self._latest is None or imagine is None or not self._numbers.feasibility:
             return []

@@ -108,8 +108,8 @@ class Feasibility:
         """Update the multipliers' estimates of the least values, and yield a notice where feasibility changes.
 
         The search runs in full when a limit is first missed and at the `last` check, and a quarter as long after each
-        trial while a limit looks infeasible; `afresh` makes a second one beside it, since the first can be stuck.
-        `reached` holds the values of the policy itself.
+        trial while a limit looks infeasible. It can be stuck: with `afresh` an untrained policy searches beside it, and
+        at the `last` check a copy of the policy itself. `reached` holds the values of the policy.
         """
         for i, (constraint, multiplier) in enumerate(zip(self._constraints, self._multipliers.each, strict=True)):
             first, known = multiplier.least is None, multiplier.infeasible
@@ -117,8 +117,10 @@ class Feasibility:
                 continue
             iterations = self._iterations if first or last else -(-self._iterations // 4)
             least = self.safest(i).least(source, iterations, self._trajectories, generator)
-            if afresh and least.value > constraint.limit:
+            if (afresh or last) and least.value > constraint.limit:
                 other = self._make(constraint)
+                if last:
+                    other.start_from(policy)
                 found = other.least(source, self._iterations, self._trajectories, generator)
                 if found < least:
                     self._safest[i], least = other, found

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, final
 
+from torch import Tensor
+
 from samba_rl.events import Notice
 from samba_rl.improve.constraints import Constraint
 from samba_rl.improve.multipliers import Multipliers
@@ -23,6 +25,8 @@ ROUND_SHARE = 0.25
 """Control iterations of such a round, as a share of those planned."""
 STRIDE = 2
 """Control iterations between two policies that are kept to choose from at the end."""
+MEMORY = 0.95
+"""Share of the average of the last policies that remains after a control iteration: about 20 of them count."""
 
 
 def is_stranded(traces: Traces, step_cost: float) -> bool:
@@ -50,6 +54,8 @@ class Improvement:
     """Policies, critics and multipliers to choose from once all starts are done."""
     candidates: list[State] = field(default_factory=list)
     """Latest policies, to choose from at the end."""
+    average: dict[str, Tensor] = field(default_factory=dict)
+    """Moving average of the last policies, which has less of the noise of single steps; one more to choose from."""
     rounds: int = 0
     """Times that the policy looked too unsafe and was improved further."""
     failures: int = 0
@@ -57,9 +63,16 @@ class Improvement:
     cleared: bool = False
     """Whether the policy for the trial, or the one to hand over, has been chosen."""
 
-    def keeps(self, count: int) -> bool:
-        """Return whether the present policy is one of the `count` latest to choose from at the end."""
-        return self.last and self.controls - self.control in range(0, count * STRIDE, STRIDE)
+    def keep(self, policy: GaussianPolicy, count: int) -> None:
+        """Keep the policy to choose from at the end if it is one of the `count` latest, and average the last ones."""
+        if not self.last:
+            return
+        state = Candidate.of("", policy).state
+        if count > 1:
+            old = self.average or state
+            self.average = {name: MEMORY * old[name] + (1 - MEMORY) * value for name, value in state.items()}
+        if self.controls - self.control in range(0, count * STRIDE, STRIDE):
+            self.candidates.append(state)
 
     def extend(self) -> bool:
         """Plan a further round of control iterations if one is left, and return whether it was."""
@@ -117,7 +130,8 @@ class Gate:
 
     def hand_over(self, policy: GaussianPolicy, work: Improvement, imagine: Imagine, seed: int) -> list[Notice]:
         """Choose the cheapest known policy that keeps its limits, or plan further control iterations."""
-        last = [Candidate("one of the last policies", state) for state in work.candidates]
+        states = [*work.candidates, *([work.average] if work.average else [])]
+        last = [Candidate("one of the last policies", state) for state in states]
         chosen, verdict = self.shield.best(policy, last, imagine, seed)
         if self._shielded:
             if self._too_unsafe(verdict) and work.extend():

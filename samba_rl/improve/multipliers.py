@@ -115,6 +115,11 @@ class Multipliers:
         """
         return tuple(target if target > 0 else 1.0 for target in self.targets)
 
+    @property
+    def explored(self) -> bool:
+        """Return whether the least reachable value of every constraint has been estimated."""
+        return all(multiplier.least is not None for multiplier in self.each)
+
     def start_afresh(self) -> None:
         """Forget what λ has accumulated, for a policy that starts afresh."""
         for multiplier in self.each:

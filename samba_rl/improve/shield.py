@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import final
+from typing import Protocol, final
 
 import torch
 from torch import Generator, Tensor
@@ -28,8 +29,35 @@ MOST = 3.0
 EVIDENCE = 5.0
 """Real episodes that weigh as much as the model's judgement of a policy."""
 
-Imagine = Callable[[Tensor | None], Source]
-"""Returns a source of imagined traces that start in the states [k, nx]; None: where the task starts."""
+SHARE = 10
+"""Imagined trajectories that follow the same function of the model, so that functions can be told apart."""
+
+
+class Imagine(Protocol):
+    """Makes sources of imagined traces."""
+
+    def __call__(self, starts: Tensor | None, *, share: int = 1) -> Source:
+        """Return a source of traces that start in the states [k, nx]; None: where the task starts.
+
+        Each `share` of them in a row follow the same function drawn from the model, where it draws functions.
+        """
+        ...
+
+
+def between_functions(constraint: Constraint, traces: Traces) -> float:
+    """Return the standard deviation of a constraint's value from one function that the model holds possible to another.
+
+    The traces are in groups of `SHARE`, each of another function. Their values also differ because they are estimated
+    from few trajectories; that variance is subtracted.
+    """
+    values, errors = [], []
+    for amounts in constraint.amounts(traces).split(SHARE):
+        each = constraint.contributions(amounts)
+        values.append(each.mean())
+        errors.append(each.var() / len(each))
+    if len(values) < 2:
+        return 0.0
+    return math.sqrt(max(0.0, float(torch.stack(values).var() - torch.stack(errors).mean())))
 
 
 @final
@@ -106,7 +134,8 @@ class Shield:
 
     def __init__(self, constraints: tuple[Constraint, ...], multipliers: Multipliers, trajectories: int) -> None:
         """Judge on so many fresh imagined trajectories, and on three times as many while the sampling error decides."""
-        self._constraints, self._multipliers, self._trajectories = constraints, multipliers, trajectories
+        self._constraints, self._multipliers = constraints, multipliers
+        self._trajectories = -(-trajectories // SHARE) * SHARE
         self.tried: list[Candidate] = []
         """The latest policies that made a trial."""
         self._predicted = [0.0 for _ in constraints]
@@ -126,14 +155,14 @@ class Shield:
     def judge(self, policy: GaussianPolicy, candidate: Candidate, imagine: Imagine, seed: int) -> Verdict:
         """Judge a candidate, loaded into `policy`; candidates judged with the same seed meet the same random numbers.
 
-        The bound contains the sampling error, the model's uncertainty (the source draws whole functions where it can)
-        and the factor learned from past trials; a policy's own trial counts beside the model's judgement.
+        The bound contains the sampling error, the model's uncertainty (by how much the value differs between functions
+        that it holds possible) and the factor learned from past trials; a policy's own trial counts beside the model's
+        judgement.
         """
         policy.load_state_dict(candidate.state)
         ceilings = self._multipliers.targets
-        traces = self._traces(policy, imagine(None), seed, ceilings)
-        found = [estimate(constraint, traces) for constraint in self._constraints]
-        bounds = [f * (one.value + CONFIDENCE * one.error) for f, one in zip(self.factors(), found, strict=True)]
+        traces = self._traces(policy, imagine(None, share=SHARE), seed, ceilings)
+        bounds = [f * self._bound(one, traces) for f, one in zip(self.factors(), self._constraints, strict=True)]
         cost, amounts = self._means(traces)
         if candidate.starts is None:
             return Verdict(cost + self.optimism, amounts, tuple(bounds), ceilings)
@@ -178,10 +207,16 @@ class Shield:
         generator = _seeded(policy, seed)
         traces = source(policy, self._trajectories, generator)
         for constraint, ceiling, factor in zip(self._constraints, ceilings, self.factors(), strict=True):
-            value, error = estimate(constraint, traces)
-            if factor * value <= ceiling < factor * (value + CONFIDENCE * error):
+            value = estimate(constraint, traces).value
+            if factor * value <= ceiling < factor * self._bound(constraint, traces):
                 return Traces.joined([traces, source(policy, 2 * self._trajectories, generator)])
         return traces
+
+    @staticmethod
+    def _bound(constraint: Constraint, traces: Traces) -> float:
+        """Return an upper confidence bound on the value of a constraint, as the model has it."""
+        value, error = estimate(constraint, traces)
+        return value + CONFIDENCE * math.hypot(error, between_functions(constraint, traces))
 
     def state_dict(self) -> State:
         """Return the memory of past trials."""

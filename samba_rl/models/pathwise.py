@@ -35,7 +35,7 @@ class _Features:
 @final
 @dataclass(frozen=True)
 class Functions:
-    """B functions drawn from the posterior of an exact GP, one for each episode.
+    """B functions drawn from the posterior of an exact GP, each for `share` episodes in a row.
 
     By Matheron's rule, each is a function f₀ drawn from the prior plus a correction from the data with noise ε:
     f(x) = f₀(x) + k(x, X) A (y - f₀(X) - ε). Scaling f₀ and ε scales the deviation from the mean k(x, X) A y, which is
@@ -52,10 +52,12 @@ class Functions:
     """Weights of the features [D, M, B]."""
     correction: Tensor
     """A (y - f₀(X) - ε) [D, n, B]."""
+    share: int = 1
+    """Number of episodes that follow the same function."""
 
     @staticmethod
-    def draw(model: GPDynamics, n: int, features: int, generator: Generator) -> Functions:
-        """Draw n functions, each with a prior of `features` random features."""
+    def draw(model: GPDynamics, episodes: int, features: int, generator: Generator, *, share: int = 1) -> Functions:
+        """Draw the functions of so many episodes, each with a prior of `features` random features."""
         posterior = model.posterior
         if not isinstance(posterior, ExactPosterior):
             raise UserError(
@@ -63,6 +65,7 @@ class Functions:
                 f"{type(posterior).__name__}. Use draw='marginals'"
             )
         outputs, points, inputs = posterior.z.shape
+        n = -(-episodes // share)
 
         def normal(*shape: int) -> Tensor:
             return torch.randn(shape, generator=generator, device=posterior.z.device, dtype=posterior.z.dtype)
@@ -74,13 +77,20 @@ class Functions:
         noise = factor * posterior.hyper.noise.sqrt()[:, None, None] * normal(outputs, points, n)
         prior = basis(posterior.z) @ weights
         correction = posterior.solve(posterior.targets.T[..., None] - prior - noise)
-        return Functions(model, posterior, basis, weights, correction)
+        return Functions(model, posterior, basis, weights, correction, share)
 
     def __call__(self, queries: Tensor) -> Tensor:
-        """Return the change of state [B, D] that function b gives for query b of [B, ni]."""
+        """Return the change of state [N, D] that each episode's function gives for its query of [N, ni]."""
         hyper = self.posterior.hyper
         z = scaled(self.model.normalised(queries).to(self.posterior.z), hyper.lengthscales)
-        prior = (self.features(z) * self.weights.mT).sum(-1)
         k = kernel(z, self.posterior.z, hyper.signal)
-        values = prior + k.mul_(self.correction.mT).sum(-1)
+        values = self._weighted(self.features(z), self.weights) + self._weighted(k, self.correction)
         return self.model.denormalised(values.T.to(self.model.dtype))
+
+    def _weighted(self, each: Tensor, weights: Tensor) -> Tensor:
+        """Sum the features of each episode [D, N, M] with the weights of its function [D, M, B]; `each` is consumed."""
+        outputs, episodes, count = each.shape
+        functions = weights.shape[-1]
+        padded = torch.nn.functional.pad(each, (0, 0, 0, functions * self.share - episodes))
+        grouped = padded.view(outputs, functions, self.share, count)
+        return grouped.mul_(weights.mT[:, :, None]).sum(-1).view(outputs, -1)[:, :episodes]

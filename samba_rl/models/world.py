@@ -29,7 +29,8 @@ class ModelWorld:
 
     With `draw="marginals"` every step is an independent sample of the predictive distribution. With `draw="functions"`
     every episode follows one function drawn from the posterior, so that it meets the same dynamics whenever it returns
-    to a state; `features` is the number of random features of such a function.
+    to a state; `features` is the number of random features of such a function, and `share` that of the episodes in a
+    row which follow the same one.
 
     `zeta` is measured at every step (None: it is not), and `noise` adds the model's noise to every step. Episodes start
     in states drawn with replacement from `starts` [k, nx] (None: where the task starts).
@@ -43,6 +44,7 @@ class ModelWorld:
         zeta: Zeta | None = None,
         noise: bool = True,
         features: int = 256,
+        share: int = 1,
         starts: Tensor | None = None,
     ) -> None:
         self._model = model
@@ -50,6 +52,7 @@ class ModelWorld:
         self._zeta = zeta
         self._noise = noise
         self._features = features
+        self._share = share
         self._starts = starts
         self._generator: Generator | None = None
         self._functions: Functions | None = None
@@ -65,7 +68,7 @@ class ModelWorld:
             raise UserError("imagined episodes all start together; call reset without slots")
         self._generator = generator
         if self._draw == "functions":
-            self._functions = Functions.draw(self._model, n, self._features, generator)
+            self._functions = Functions.draw(self._model, n, self._features, generator, share=self._share)
         if x is not None:
             return x
         if self._starts is None:
@@ -129,8 +132,10 @@ class ModelSource:
     """Sample every step independently (marginals), or follow one function drawn per episode (functions)."""
     starts: Tensor | None = None
     """Start states to draw from [k, nx]; None: where the task starts."""
+    share: int = 1
+    """Number of trajectories in a row that follow the same function."""
 
     def __call__(self, policy: Policy, n: int, generator: Generator) -> Traces:
         """Imagine n trajectories under the policy."""
-        world = ModelWorld(self.model, zeta=self.zeta, draw=self.draw, starts=self.starts)
+        world = ModelWorld(self.model, zeta=self.zeta, draw=self.draw, share=self.share, starts=self.starts)
         return rollout(world, policy, n, generator=generator)

@@ -245,7 +245,7 @@ def test_when_the_estimate_falls_below_the_limit_that_is_said_too(monkeypatch: p
 
 @pytest.mark.usefixtures("_everywhere_unsafe")
 def test_a_limit_that_was_met_after_all_can_be_lost_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    say(monkeypatch, 5.0, 0.3, 4.0)
+    say(monkeypatch, 5.0, 0.3, 4.0, 4.5)
     agent, notices, _ = run()
     assert [("infeasible" in each, "after all" in each) for each in notices] == [
         (True, False),
@@ -257,17 +257,17 @@ def test_a_limit_that_was_met_after_all_can_be_lost_again(monkeypatch: pytest.Mo
 
 @pytest.mark.usefixtures("_everywhere_unsafe")
 def test_what_the_policy_itself_reached_is_an_estimate_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    say(monkeypatch, *[9.0] * 5)
+    say(monkeypatch, *[9.0] * 6)
     agent, notices, _ = run()
     assert agent.multipliers.each[0].least == pytest.approx(5) and len(notices) == 1
 
 
 @pytest.mark.usefixtures("_everywhere_unsafe")
 def test_the_first_and_the_last_look_are_whole_and_those_between_a_quarter(monkeypatch: pytest.MonkeyPatch) -> None:
-    estimates = say(monkeypatch, *[5.0] * 5)
+    estimates = say(monkeypatch, *[5.0] * 6)
     run(replace(QUICK, feasibility_iterations=20))
-    # Beside the second, halfway, a whole one starts afresh.
-    assert estimates.iterations == [20, 5, 20, 5, 20]
+    # Beside the second, halfway, a whole one starts afresh; beside the last, one that starts from the policy.
+    assert estimates.iterations == [20, 5, 20, 5, 20, 20]
 
 
 @pytest.mark.usefixtures("_everywhere_unsafe")
@@ -275,10 +275,21 @@ def test_the_first_and_the_last_look_are_whole_and_those_between_a_quarter(monke
 def test_a_search_that_is_stuck_gives_way_to_a_fresh_one(
     afresh: float, least: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    say(monkeypatch, 4.8, 4.5, afresh, 4.9, 4.9)
+    say(monkeypatch, 4.8, 4.5, afresh, 4.9, 4.9, 4.9)
     _, _, improvements = run()
     targets = {each.iteration: each.targets[0] for each in improvements}
     assert targets[2] == pytest.approx(1.3 * least)
+
+
+@pytest.mark.usefixtures("_everywhere_unsafe")
+def test_the_last_iterations_pursue_what_the_last_search_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second search at the end starts from the policy, which may know a way that the first does not."""
+    started = []
+    monkeypatch.setattr(Safest, "start_from", lambda self, policy: started.append(policy))
+    say(monkeypatch, 4.8, 4.8, 4.8, 4.8, 4.8, 4.0)
+    agent, _, improvements = run()
+    assert started == [agent.improver.policy]
+    assert {each.targets[0] for each in improvements if each.iteration == 3} == {1.3 * 4.0}
 
 
 def test_a_limit_that_is_kept_is_looked_into_at_the_end_alone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from samba_rl.improve.constraints import CVaR
-from samba_rl.improve.gates import ROUNDS, STRANDED, Gate, Improvement, is_stranded
+from samba_rl.improve.gates import MEMORY, ROUNDS, STRANDED, Gate, Improvement, is_stranded
 from samba_rl.improve.limits import MultiplierSettings
 from samba_rl.improve.multipliers import Multipliers
 from samba_rl.improve.policies import GaussianPolicy
@@ -38,7 +38,7 @@ class Known:
         return [going(speed) for speed in self._speeds]
 
 
-def imagine(starts: Tensor | None) -> Source:
+def imagine(starts: Tensor | None, *, share: int = 1) -> Source:
     return SOURCE
 
 
@@ -160,11 +160,41 @@ def test_a_gate_is_restored_from_its_state() -> None:
     assert other.actor is None and [one.name for one in other.shield.tried] == ["the policy of trial 2"]
 
 
+def improved(count: int, *, last: bool = True) -> Improvement:
+    """Eight control iterations, after which the speeds are 1 to 8."""
+    work = Improvement(last=last, planned=8, controls=8)
+    for speed in range(1, 9):
+        work.control += 1
+        work.keep(going(float(speed)), count)
+    return work
+
+
+def speeds_of(*states: dict[str, Tensor]) -> list[float]:
+    policy, speeds = going(0.0), []
+    for state in states:
+        policy.load_state_dict(state)
+        speeds.append(float(last_layer(policy).bias.detach()))
+    return speeds
+
+
 def test_the_last_policies_are_kept_two_control_iterations_apart() -> None:
-    kept = [
-        control for control in range(1, 9) if Improvement(last=True, controls=8, control=control).keeps(3)
-    ]  # fmt: skip
-    assert kept == [4, 6, 8] and not Improvement(controls=8, control=8).keeps(3)
+    assert speeds_of(*improved(3).candidates) == [4, 6, 8]
+    assert not improved(3, last=False).candidates and not improved(3, last=False).average
+
+
+def test_the_last_policies_are_averaged_where_there_is_a_choice() -> None:
+    expected = 1.0
+    for speed in range(2, 9):
+        expected = MEMORY * expected + (1 - MEMORY) * speed
+    assert speeds_of(improved(3).average) == [pytest.approx(expected)]
+    assert not improved(1).average and speeds_of(*improved(1).candidates) == [8]
+
+
+def test_the_average_is_handed_over_where_it_is_the_cheapest_safe_one() -> None:
+    gate, _ = gate_of(0.0)
+    policy, work = going(UNSAFE), ended(0.1, UNSAFE)
+    work.average = Candidate.of("", going(0.2)).state
+    assert gate.hand_over(policy, work, imagine, 0) == [] and speed_of(policy) == pytest.approx(0.2)
 
 
 def test_a_policy_is_stranded_where_all_trajectories_cost_the_same() -> None:

@@ -24,7 +24,7 @@ TRAJECTORIES = 1000
 EDGE = CVaR(name="edge", limit=1.0)
 
 
-def imagine(starts: Tensor | None) -> Source:
+def imagine(starts: Tensor | None, *, share: int = 1) -> Source:
     return SOURCE
 
 
@@ -99,7 +99,7 @@ def test_more_trajectories_are_imagined_while_only_the_sampling_error_decides() 
     value = EDGE.measure(SOURCE(going(0.4), 1000, Generator().manual_seed(0)))
     for limit, expected in ((50.0, [TRAJECTORIES]), (1.001 * value, [TRAJECTORIES, 2 * TRAJECTORIES])):
         asked.clear()
-        shield(limit).judge(going(0.0), candidate(0.4), lambda _: counted, 0)
+        shield(limit).judge(going(0.0), candidate(0.4), lambda starts, *, share=1: counted, 0)
         assert asked == expected
 
 
