@@ -51,7 +51,7 @@ def between_functions(constraint: Constraint, traces: Traces) -> float:
     from few trajectories; that variance is subtracted.
     """
     values, errors = [], []
-    for amounts in constraint.amounts(traces).split(SHARE):
+    for amounts in torch.split(constraint.amounts(traces), SHARE):
         each = constraint.contributions(amounts)
         values.append(each.mean())
         errors.append(each.var() / len(each))
