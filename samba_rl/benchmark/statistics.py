@@ -47,7 +47,9 @@ def _interquartile_means(samples: NDArray[np.float64]) -> NDArray[np.float64]:
     kept = np.sort(samples, axis=-1)[..., inside]
     # NaN sorts last and would be cut off with the largest values, but a diverged seed must stay visible.
     with np.errstate(invalid="ignore"):  # ∞ - ∞
-        mean = np.where(np.isnan(samples).any(-1), np.nan, kept @ weights[inside])
+        # One after the other: the order in which `@` adds, and so the last digit, differs between processors.
+        total = sum(kept[..., i] * weight for i, weight in enumerate(weights[inside]))
+        mean = np.where(np.isnan(samples).any(-1), np.nan, total)
     # Rounding must not move the mean of equal values away from them.
     clipped: NDArray[np.float64] = np.clip(mean, kept[..., 0], kept[..., -1])
     return clipped
