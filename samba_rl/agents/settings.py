@@ -228,7 +228,7 @@ class ModelFreeSettings(PolicyGradientSettings):
 
     def make_experience(self, task: Task, learner: Learner, device: str) -> Experience:  # noqa: ARG002
         """Make the source of real traces."""
-        from samba_rl.agents.experience import OwnTrials
+        from samba_rl.agents.own_trials import OwnTrials
 
         return OwnTrials(device)
 
