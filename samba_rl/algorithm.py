@@ -43,14 +43,14 @@ def train(agent: AnyAgent, trials: Trials, generator: Generator) -> Iterator[Eve
 
 def improve(agent: Agent) -> Iterator[Event]:
     """Improve the policy on imagined trajectories (without a model: on its last trial), one control iteration each."""
-    work, λ, constraints = agent.work, agent.multipliers, agent.constraints
+    work, λ = agent.work, agent.multipliers
     while not work.cleared:
         if work.control >= work.controls:
             yield from agent.gate()  # never a worse or less safe policy than one already known
             continue
         τ, notices = agent.imagine()  # from p, under π: trajectories with cost, safety cost and ζ
         π = agent.improver
-        L = tuple(constraint.measure(τ) for constraint in constraints)
+        L = π.measure(τ)
         before = agent.snapshot()
         step = None
         if τ.finite:

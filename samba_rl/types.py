@@ -35,6 +35,15 @@ class Remembering(Protocol):
 
 
 @runtime_checkable
+class Choosing(Protocol):
+    """A policy during some episodes that has chosen a way of acting for each, which an update must know."""
+
+    def noted(self, observation: Tensor) -> Tensor:
+        """Return observations [B, no] with the choice as further columns; not before the first action."""
+        ...
+
+
+@runtime_checkable
 class Scripted(Protocol):
     """A policy whose actions were fixed in advance, separately for each episode."""
 
@@ -103,7 +112,7 @@ class Traces:
     x: Tensor
     """States [B, T + 1, nx]."""
     observation: Tensor
-    """Observation before each step [B, T, no]."""
+    """Observation before each step [B, T, no], with the columns that a policy of several experts adds."""
     u: Tensor
     """Actions as they were applied, inside the bounds [B, T, nu]."""
     cost: Tensor
@@ -161,7 +170,11 @@ class Traces:
     def begun(self) -> Traces:
         """Return the trajectories that have at least one step."""
         on = self.active.any(1)
-        return self if bool(on.all()) else self._each(lambda tensor: tensor[on])
+        return self if bool(on.all()) else self.where(on)
+
+    def where(self, chosen: Tensor) -> Traces:
+        """Return the trajectories that are chosen [B] (bool)."""
+        return self._each(lambda tensor: tensor[chosen])
 
     def _each(self, change: Callable[[Tensor], Tensor]) -> Traces:
         """Return traces whose tensors have all been changed in the same way."""

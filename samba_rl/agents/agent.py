@@ -15,7 +15,7 @@ from samba_rl.agents.settings import Settings
 from samba_rl.data import DataSet, Schema
 from samba_rl.errors import UserError
 from samba_rl.events import Clock, Event, Log, Notice, TrialReport
-from samba_rl.improve.policies import GaussianPolicy
+from samba_rl.improve.experts import NetworkPolicy
 from samba_rl.learners import Learner
 from samba_rl.tasks.task import Task
 from samba_rl.types import Fault, Policy, State, Traces, Transitions
@@ -23,7 +23,7 @@ from samba_rl.types import Fault, Policy, State, Traces, Transitions
 if TYPE_CHECKING:
     from samba_rl.planet.policy import PlanningPolicy
 
-Learned: TypeAlias = "GaussianPolicy | PlanningPolicy"
+Learned: TypeAlias = "NetworkPolicy | PlanningPolicy"
 """Policies that agents end with."""
 
 

@@ -21,7 +21,8 @@ from samba_rl.improve.constraints import Constraint
 from samba_rl.improve.feasibility import Feasibility, Safest
 from samba_rl.improve.gates import Gate, Improvement, is_stranded
 from samba_rl.improve.multipliers import Multipliers
-from samba_rl.improve.policies import GaussianPolicy, PolicySettings
+from samba_rl.improve.experts import NetworkPolicy, fresh_policy
+from samba_rl.improve.policies import PolicySettings
 from samba_rl.improve.shield import Candidate, Verdict
 from samba_rl.improve.snapshot import Snapshot
 from samba_rl.improve.step import Improver
@@ -63,7 +64,7 @@ class Agent(AnyAgent):
         return self._experience.model
 
     @property
-    def policy(self) -> GaussianPolicy:
+    def policy(self) -> NetworkPolicy:
         """Return the present policy, on the CPU."""
         self._check_told()
         return copy.deepcopy(self.improver.policy).cpu()
@@ -114,10 +115,9 @@ class Agent(AnyAgent):
             return Foresight(surprise=foresight.surprise)
         return foresight._replace(z_std=report.z_std, coverage95=report.coverage95)
 
-    def _fresh_policy(self, settings: PolicySettings) -> GaussianPolicy:
-        centre, scale = self.task.observation_scale(self.data.transitions.x)
-        bounds = self.task.action_bounds()
-        return GaussianPolicy(*bounds, centre, scale, settings, self._cpu_generator()).to(self.device)
+    def _fresh_policy(self, settings: PolicySettings) -> NetworkPolicy:
+        scale, bounds = self.task.observation_scale(self.data.transitions.x), self.task.action_bounds()
+        return fresh_policy(*bounds, *scale, settings, self._cpu_generator(), len(self.constraints)).to(self.device)
 
     def _start_afresh(self) -> None:
         """Replace the policy and its critics by untrained ones."""
@@ -178,7 +178,7 @@ class Agent(AnyAgent):
     def _traces(self) -> Traces:
         with self.clock("rollout"):
             seeking = self.least_cost_weight < 1
-            return self._experience.traces(self.improver.policy, self.generator, seeking=seeking)
+            return self._experience.traces(self.improver.policy.learning(), self.generator, seeking=seeking)
 
     @property
     def least_cost_weight(self) -> float:

@@ -17,7 +17,7 @@ from samba_rl.cli.text import text
 from samba_rl.data.plain import to_plain
 from samba_rl.errors import Paused, Stopped, UserError
 from samba_rl.events import Event, Log
-from samba_rl.improve.policies import GaussianPolicy
+from samba_rl.planet.policy import PlanningPolicy
 from samba_rl.runs import Run
 from samba_rl.runs.checkpoints import signed
 from samba_rl.runs.evaluation import Evaluation
@@ -115,7 +115,7 @@ class RunDisplay:
             return learning(log, stop)
 
     def _evaluate(self, run: Run, workers: int | None) -> Evaluation:
-        planned = not isinstance(run.policy, GaussianPolicy)
+        planned = isinstance(run.policy, PlanningPolicy)
         steps = PLANNED_STEPS if planned else EVALUATION_STEPS[run.task.known_dynamics]
         with self.console.status(f"Evaluating: {'' if planned else '2 x '}{steps:,} steps"):
             both = run.evaluate_both(steps, workers)

@@ -56,11 +56,14 @@ class Constraint(ABC):
         """Return what each trajectory contributes to the value, from the amounts [B]; their mean is the value."""
 
     @abstractmethod
-    def growth(self, traces: Traces) -> Tensor:
-        """Return by how much each step raises its trajectory's contribution to the value [B, T]."""
+    def growth(self, traces: Traces, among: Traces | None = None) -> Tensor:
+        """Return by how much each step raises its trajectory's contribution to the value [B, T].
+
+        That is the value of the traces `among`; None: of these.
+        """
 
     @abstractmethod
-    def progress(self, traces: Traces) -> Tensor:
+    def progress(self, traces: Traces, among: Traces | None = None) -> Tensor:
         """Return what a critic of `growth` must see beside the state: the amount before each step [B, T]."""
 
     @property
@@ -129,11 +132,11 @@ class Expectation(Constraint):
         """Return the amounts themselves [B]."""
         return amounts
 
-    def growth(self, traces: Traces) -> Tensor:
+    def growth(self, traces: Traces, among: Traces | None = None) -> Tensor:
         """Return the safety cost of each step [B, T]."""
         return self._costs(traces) * self._share(traces)
 
-    def progress(self, traces: Traces) -> Tensor:
+    def progress(self, traces: Traces, among: Traces | None = None) -> Tensor:
         """Return zeros [B, T]: the expected cost to go depends on the state alone."""
         return torch.zeros_like(traces.cost)
 
@@ -185,17 +188,17 @@ class CVaR(Constraint):
         nu = self.nu(amounts)
         return nu + (amounts - nu).clamp(min=0) / (1 - self.alpha)
 
-    def growth(self, traces: Traces) -> Tensor:
-        """Return by how much each step raises (L - ν)⁺ / (1 - α) [B, T]."""
+    def growth(self, traces: Traces, among: Traces | None = None) -> Tensor:
+        """Return by how much each step raises (L - ν)⁺ / (1 - α) [B, T], with the ν of `among`."""
         steps = self._costs(traces) * self._share(traces)
-        nu = self._held_nu(steps)
+        nu = self._held_nu(traces if among is None else among)
         after = (steps.cumsum(1) - nu).clamp(min=0)
         return torch.diff(after, dim=1, prepend=torch.zeros_like(after[:, :1])) / (1 - self.alpha)
 
-    def progress(self, traces: Traces) -> Tensor:
+    def progress(self, traces: Traces, among: Traces | None = None) -> Tensor:
         """Return the distance of the trajectory from ν, in units of ν (or of the limit, if ν is smaller) [B, T]."""
         steps = self._costs(traces) * self._share(traces)
-        nu = self._held_nu(steps)
+        nu = self._held_nu(traces if among is None else among)
         return (self._before(steps) - nu) / nu.clamp(min=self.limit or 1e-6)
 
     @property
@@ -207,8 +210,9 @@ class CVaR(Constraint):
         """Describe the tail."""
         return f"{self.kind} of {self._cost_in_words()}"
 
-    def _held_nu(self, steps: Tensor) -> Tensor:
-        """Return the ν that stays fixed while the policy moves, from the steps' safety costs [B, T]."""
+    def _held_nu(self, traces: Traces) -> Tensor:
+        """Return the ν that stays fixed while the policy moves."""
+        steps = self._costs(traces) * self._share(traces)
         return self.nu(steps.sum(1)).clamp(min=self.nu_floor * self.limit)
 
 
@@ -237,12 +241,12 @@ class Chance(Constraint):
         """Return the amounts themselves [B]."""
         return amounts
 
-    def growth(self, traces: Traces) -> Tensor:
+    def growth(self, traces: Traces, among: Traces | None = None) -> Tensor:
         """Return one at the first unsafe step; per step, the step's share at each unsafe one [B, T]."""
         unsafe = traces.violation[..., self.column].to(traces.cost)
         return unsafe * self._share(traces) if self.per_step else unsafe * (self._before(unsafe) == 0)
 
-    def progress(self, traces: Traces) -> Tensor:
+    def progress(self, traces: Traces, among: Traces | None = None) -> Tensor:
         """Return whether the trajectory was unsafe before [B, T]."""
         unsafe = traces.violation[..., self.column].to(traces.cost)
         return torch.zeros_like(unsafe) if self.per_step else (self._before(unsafe) > 0).to(unsafe)

@@ -12,7 +12,7 @@ from samba_rl.events import Notice
 from samba_rl.improve.advantages import AdvantageSettings
 from samba_rl.improve.constraints import Constraint, estimate
 from samba_rl.improve.multipliers import Multiplier, Multipliers
-from samba_rl.improve.policies import GaussianPolicy
+from samba_rl.improve.experts import NetworkPolicy
 from samba_rl.improve.results import Estimate
 from samba_rl.improve.step import Improver
 from samba_rl.improve.updates.rules import Proximal, UpdateSettings
@@ -25,7 +25,7 @@ class Safest:
 
     def __init__(
         self,
-        start: GaussianPolicy,
+        start: NetworkPolicy,
         constraint: Constraint,
         advantage: AdvantageSettings,
         update: UpdateSettings,
@@ -51,7 +51,7 @@ class Safest:
         self._improver.load_state_dict(state["improver"])
         self.best.load_state_dict(state["best"])
 
-    def start_from(self, policy: GaussianPolicy) -> None:
+    def start_from(self, policy: NetworkPolicy) -> None:
         """Continue the search from another policy, which is safer than the best one so far."""
         self.best.load_state_dict(policy.state_dict())
         self._improver.policy.load_state_dict(policy.state_dict())
@@ -98,7 +98,7 @@ class Feasibility:
     def check(
         self,
         source: Source,
-        policy: GaussianPolicy,
+        policy: NetworkPolicy,
         reached: tuple[float, ...],
         generator: Generator,
         *,
@@ -135,7 +135,7 @@ class Feasibility:
             elif known and not multiplier.infeasible:
                 yield Notice(f"{constraint.in_words()}: the limit {constraint.limit:g} can be met after all")
 
-    def safest_known(self) -> list[GaussianPolicy]:
+    def safest_known(self) -> list[NetworkPolicy]:
         """Return the best policy of each search that has been made."""
         return [search.best for search in self._safest.values()]
 

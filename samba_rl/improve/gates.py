@@ -10,7 +10,7 @@ from torch import Tensor
 from samba_rl.events import Notice
 from samba_rl.improve.constraints import Constraint
 from samba_rl.improve.multipliers import Multipliers
-from samba_rl.improve.policies import GaussianPolicy
+from samba_rl.improve.experts import NetworkPolicy
 from samba_rl.improve.shield import Candidate, Imagine, Shield, Verdict
 from samba_rl.types import State, Traces
 
@@ -63,7 +63,7 @@ class Improvement:
     cleared: bool = False
     """Whether the policy for the trial, or the one to hand over, has been chosen."""
 
-    def keep(self, policy: GaussianPolicy, count: int) -> None:
+    def keep(self, policy: NetworkPolicy, count: int) -> None:
         """Keep the policy to choose from at the end if it is one of the `count` latest, and average the last ones."""
         if not self.last:
             return
@@ -109,7 +109,7 @@ class Gate:
         self._shielded = shielded
 
     def before_trial(
-        self, policy: GaussianPolicy, work: Improvement, imagine: Imagine, seed: int, number: int
+        self, policy: NetworkPolicy, work: Improvement, imagine: Imagine, seed: int, number: int
     ) -> list[Notice]:
         """Clear the policy for trial `number`, plan further control iterations, or choose another for this trial."""
         if not self._shielded:
@@ -128,7 +128,7 @@ class Gate:
             return [Notice(f"trial {number}: no known policy looks safe enough; {self._missed(refused)}")]
         return [Notice(f"trial {number}: {self.actor.name} takes its place; {self._missed(refused)}")]
 
-    def hand_over(self, policy: GaussianPolicy, work: Improvement, imagine: Imagine, seed: int) -> list[Notice]:
+    def hand_over(self, policy: NetworkPolicy, work: Improvement, imagine: Imagine, seed: int) -> list[Notice]:
         """Choose the cheapest known policy that keeps its limits, or plan further control iterations."""
         states = [*work.candidates, *([work.average] if work.average else [])]
         last = [Candidate("one of the last policies", state) for state in states]
@@ -145,7 +145,7 @@ class Gate:
             notices.append(Notice(f"the limit is not kept: {self._missed(verdict)}"))
         return notices
 
-    def note(self, policy: GaussianPolicy, imagine: Imagine, seed: int, trial: Traces) -> None:
+    def note(self, policy: NetworkPolicy, imagine: Imagine, seed: int, trial: Traces) -> None:
         """Remember the trial of the chosen policy, before the model learns from it."""
         if self.actor is not None:
             self.shield.note(self.actor, policy, imagine, seed, trial)

@@ -15,6 +15,8 @@ from samba_rl.errors import UserError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from samba_rl.types import Traces
+
 
 @final
 @dataclass(frozen=True)
@@ -71,12 +73,27 @@ class PolicySettings:
     mean_bound: float | None = 1.1
     """Bound of the mean action, in half widths from the centre of the action range; a tanh squashes the mean to it. Far
     outside the range, clipping hides the noise and the gradient vanishes. None: unbounded, as in the paper."""
+    experts: int = 1
+    """Number of ways of acting. With more than one, a gate chooses one at the start of each episode, by what each is
+    expected to cost from there. Needs a learner on a model."""
+    apart: int = 60
+    """Control iterations for which several experts are improved apart: the first for the cost alone, the last under the
+    limits, and any between them under a share of the multipliers. Until then the last one makes the real trials."""
+    gate_hidden: tuple[int, ...] = (64, 64)
+    """Units in each hidden layer (tanh) of the gate."""
+    gate_rate: float = 3e-3
+    """Learning rate of the gate (Adam)."""
+    gate_passes: int = 10
+    """Steps of the gate's regression in each control iteration."""
 
     def __post_init__(self) -> None:
         unbounded = self.std_floor_first == self.std_floor == 0
         for name in ("std",) if unbounded else ("std", "std_floor_first", "std_floor"):
             if getattr(self, name) <= 0:
                 raise UserError(f"policy.{name} = {getattr(self, name)}; it must be positive")
+        for name, least in (("experts", 1), ("apart", 0), ("gate_passes", 1)):
+            if getattr(self, name) < least:
+                raise UserError(f"policy.{name} = {getattr(self, name)}; it must be at least {least}")
 
     def floor_at(self, progress: float) -> float:
         """Return the lower bound of the standard deviation when this share of the real samples is spent."""
@@ -142,6 +159,26 @@ class GaussianPolicy(nn.Module):
     def std(self) -> Tensor:
         """Return the standard deviation of the actions, in half widths [nu]."""
         return self.log_std.exp()
+
+    @property
+    def actor(self) -> GaussianPolicy:
+        """Return the policy itself: it is all that acts."""
+        return self
+
+    def still(self) -> MeanPolicy:
+        """Return the policy without noise."""
+        return MeanPolicy(self)
+
+    def learning(self) -> GaussianPolicy:
+        """Return the policy itself: it is improved on its own traces."""
+        return self
+
+    def limited(self, traces: Traces) -> Traces:
+        """Return the traces on which limits are measured: all of them."""
+        return traces
+
+    def shares(self, traces: Traces) -> None:  # noqa: ARG002 - as for a mixture
+        """Return None: the multipliers weigh on all trajectories alike."""
 
     @torch.no_grad()
     def floor_std(self, floor: float) -> None:

@@ -13,7 +13,7 @@ from torch import Generator, Tensor
 
 from samba_rl.improve.constraints import Constraint, estimate
 from samba_rl.improve.multipliers import Multipliers
-from samba_rl.improve.policies import GaussianPolicy
+from samba_rl.improve.experts import NetworkPolicy
 from samba_rl.types import Source, State, Traces
 
 CONFIDENCE = 1.645
@@ -113,7 +113,7 @@ class Candidate:
     """Mean realised amount of each constraint."""
 
     @staticmethod
-    def of(name: str, policy: GaussianPolicy) -> Candidate:
+    def of(name: str, policy: NetworkPolicy) -> Candidate:
         """Copy a policy that has not been tried."""
         with torch.no_grad():
             return Candidate(name, {key: value.clone() for key, value in policy.state_dict().items()})
@@ -152,7 +152,7 @@ class Shield:
         """Return by how much trials cost more than predicted, at least 0: what an untried policy must make up for."""
         return max(0.0, self._surplus / (self._trials + 1))
 
-    def judge(self, policy: GaussianPolicy, candidate: Candidate, imagine: Imagine, seed: int) -> Verdict:
+    def judge(self, policy: NetworkPolicy, candidate: Candidate, imagine: Imagine, seed: int) -> Verdict:
         """Judge a candidate, loaded into `policy`; candidates judged with the same seed meet the same random numbers.
 
         The bound contains the sampling error, the model's uncertainty (by how much the value differs between functions
@@ -175,14 +175,14 @@ class Shield:
         return Verdict(cost, amounts, tuple(b * share for b, share in zip(bounds, shares, strict=True)), ceilings)
 
     def best(
-        self, policy: GaussianPolicy, candidates: Sequence[Candidate], imagine: Imagine, seed: int
+        self, policy: NetworkPolicy, candidates: Sequence[Candidate], imagine: Imagine, seed: int
     ) -> tuple[Candidate, Verdict]:
         """Return the cheapest candidate that passes, or else the one nearest to passing, with its verdict."""
         scratch = copy.deepcopy(policy)
         judged = [(one, self.judge(scratch, one, imagine, seed)) for one in candidates]
         return min(judged, key=lambda pair: (max(0.0, pair[1].excess), pair[1].cost))
 
-    def note(self, candidate: Candidate, policy: GaussianPolicy, imagine: Imagine, seed: int, trial: Traces) -> None:
+    def note(self, candidate: Candidate, policy: NetworkPolicy, imagine: Imagine, seed: int, trial: Traces) -> None:
         """Remember a trial that the model has not learned from yet: its policy, the prediction and the outcome.
 
         The prediction is from the trial's own start states, so that an unlucky start is not taken for an error.
@@ -202,7 +202,7 @@ class Shield:
         """Return the mean cost of a trajectory and the mean amount of each constraint."""
         return -float(traces.returns.mean()), tuple(float(one.amounts(traces).mean()) for one in self._constraints)
 
-    def _traces(self, policy: GaussianPolicy, source: Source, seed: int, ceilings: tuple[float, ...]) -> Traces:
+    def _traces(self, policy: NetworkPolicy, source: Source, seed: int, ceilings: tuple[float, ...]) -> Traces:
         """Imagine trajectories, and more of them while only the sampling error decides."""
         generator = _seeded(policy, seed)
         traces = source(policy, self._trajectories, generator)
@@ -235,5 +235,5 @@ class Shield:
         self._surplus, self._trials = float(state["surplus"]), float(state["trials"])
 
 
-def _seeded(policy: GaussianPolicy, seed: int) -> Generator:
+def _seeded(policy: NetworkPolicy, seed: int) -> Generator:
     return Generator(policy.centre.device).manual_seed(seed)

@@ -11,8 +11,9 @@ from torch import Generator, Tensor
 from samba_rl.improve.advantages import AdvantageSettings, Critics, gae, to_go
 from samba_rl.improve.constraints import Constraint
 from samba_rl.improve.objectives import Objective
-from samba_rl.improve.policies import GaussianPolicy
+from samba_rl.improve.experts import NetworkPolicy
 from samba_rl.improve.updates.batch import Batch
+from samba_rl.improve.updates.choosing import with_gate
 from samba_rl.improve.updates.min_norm import min_norm_weights, policy_gradients
 from samba_rl.improve.updates.rules import UpdateRule, UpdateSettings
 from samba_rl.types import State, Traces
@@ -50,6 +51,10 @@ class Advantages(NamedTuple):
     """Inputs of the k + m critics [k + m, N, nc]."""
     targets: Tensor
     """Monte-Carlo targets of the critics [k + m, N]."""
+    first: Tensor
+    """Whether a step is the first of its trajectory [N] (bool)."""
+    shares: Tensor | None
+    """Share of each multiplier that weighs on a step [N]; None: all of it."""
     steps: float
     """Mean number of steps of a trajectory."""
 
@@ -75,6 +80,8 @@ class Advantages(NamedTuple):
             multipliers=multipliers,
             units=units,
             excess=excess,
+            first=self.first,
+            shares=self.shares,
             steps=self.steps,
         )
 
@@ -85,7 +92,7 @@ class Improver:
 
     def __init__(
         self,
-        policy: GaussianPolicy,
+        policy: NetworkPolicy,
         objectives: tuple[Objective, ...],
         constraints: tuple[Constraint, ...],
         advantage: AdvantageSettings,
@@ -105,15 +112,20 @@ class Improver:
         self.critics = Critics(
             count, len(policy.centre) + 2, advantage.hidden, cpu, normalise=advantage.normalise_targets
         ).to(device)  # fmt: skip
-        self.update = rule.make(policy, self.critics, update)
+        self.update = with_gate(rule.make(policy.actor, self.critics, update), policy)
         self._gamma = torch.tensor([advantage.gamma] * len(objectives) + [1.0] * len(constraints), device=device)
+
+    def measure(self, traces: Traces) -> tuple[float, ...]:
+        """Measure the value of each constraint."""
+        return tuple(constraint.measure(self.policy.limited(traces)) for constraint in self._constraints)
 
     def advantages(self, traces: Traces) -> Advantages:
         """Judge each action of the policy's own traces on every objective and constraint."""
         on, split = traces.active, len(self._objectives)
-        observation = self.policy.normalised(traces.observation)
-        steps = torch.stack([f(traces) for f in self._objectives] + [c.growth(traces) for c in self._constraints])
-        critic_inputs = self._critic_inputs(traces, observation)
+        observation, among = self.policy.actor.normalised(traces.observation), self.policy.limited(traces)
+        growth = [constraint.growth(traces, among) for constraint in self._constraints]
+        steps = torch.stack([f(traces) for f in self._objectives] + growth)
+        critic_inputs = self._critic_inputs(traces, observation, among)
         count, (n, horizon) = len(steps), on.shape
         with torch.no_grad():
             values = self.critics.values(critic_inputs.reshape(count, n * horizon, -1)).reshape(count, n, horizon)
@@ -129,13 +141,16 @@ class Improver:
         if split > 1 and self._spread:
             scale = objectives.std(1, correction=0)
             objectives = objectives * (scale[0] / scale.clamp(min=1e-12))[:, None]
+        shares = self.policy.shares(traces)
         return Advantages(
             inputs=observation[on],
-            raw=self.policy.raw(traces.wanted[on]),
+            raw=self.policy.actor.raw(traces.wanted[on]),
             objectives=objectives,
             tails=advantages[split:],
             critic_inputs=critic_inputs[:, on],
             targets=targets,
+            first=(torch.arange(horizon, device=on.device) == 0).expand_as(on)[on],
+            shares=None if shares is None else shares[:, None].expand_as(on)[on],
             steps=float(on.sum(1).float().mean()),
         )
 
@@ -143,7 +158,7 @@ class Improver:
         """Return the weights of the objectives: the min-norm point of their gradients, the first at least `least`."""
         if len(self._objectives) < 2:
             return (1.0,) * len(self._objectives)
-        gradients = policy_gradients(self.policy, advantages.inputs, advantages.raw, advantages.objectives)
+        gradients = policy_gradients(self.policy.actor, advantages.inputs, advantages.raw, advantages.objectives)
         weight = min_norm_weights(gradients).cpu()
         if weight[0] < least:
             rest = weight[1:] / weight[1:].sum().clamp(min=1e-12)
@@ -174,12 +189,12 @@ class Improver:
         self.critics.load_state_dict(state["critics"])
         self.update.load_state_dict(state["update"])
 
-    def _critic_inputs(self, traces: Traces, observation: Tensor) -> Tensor:
+    def _critic_inputs(self, traces: Traces, observation: Tensor, among: Traces) -> Tensor:
         """Return observation, time and the constraint's progress as the critics' inputs [K, B, T, no + 2]."""
         n, horizon = traces.active.shape
         time = torch.linspace(-1, 1, horizon, device=observation.device).expand(n, horizon)
         if not self._settings.time:
             time = torch.zeros_like(time)
         nothing = torch.zeros_like(time)
-        rows = [nothing for _ in self._objectives] + [c.progress(traces).float() for c in self._constraints]
+        rows = [nothing for _ in self._objectives] + [c.progress(traces, among).float() for c in self._constraints]
         return torch.stack([torch.cat([observation, torch.stack([time, row], dim=-1)], dim=-1) for row in rows])

@@ -15,7 +15,8 @@ from samba_rl.data.journal import Journal
 from samba_rl.data.plain import from_plain
 from samba_rl.errors import UserError
 from samba_rl.events import Event
-from samba_rl.improve.policies import GaussianPolicy
+from samba_rl.improve.experts import fresh_policy
+from samba_rl.learners import Learner
 from samba_rl.planet.policy import PlanningPolicy
 from samba_rl.planet.settings import PlanetSettings
 from samba_rl.presets import make_settings
@@ -48,7 +49,7 @@ def load_run(folder: str | Path, task: Task | None = None) -> Run:
     """
     home = Path(folder)
     system, about = run_in(home, task)
-    policy = _new_policy(system, about.settings)
+    policy = _new_policy(system, about.row, about.settings)
     read_policy(home / POLICY, policy)
     summary = read_json(home / SUMMARY)
     data = DataSet.empty(schema_of(system))
@@ -116,11 +117,12 @@ def _known_task(where: str, name: str, *, changed: bool) -> Task:
     return make_task(name)
 
 
-def _new_policy(task: Task, settings: Settings) -> Learned:
+def _new_policy(task: Task, row: Learner, settings: Settings) -> Learned:
     """Make a policy of the right shape, whose parameters are still to be read."""
     generator = torch.Generator().manual_seed(0)
     if isinstance(settings, PlanetSettings):
         return PlanningPolicy(task, settings.latent, settings.planner, generator)
     assert isinstance(settings, PolicyGradientSettings)
     centre, scale = torch.zeros(len(task.observations)), torch.ones(len(task.observations))
-    return GaussianPolicy(*task.action_bounds(), centre, scale, settings.policy, generator)
+    limits = len(settings.constraints(row, task.constraints))
+    return fresh_policy(*task.action_bounds(), centre, scale, settings.policy, generator, limits)

@@ -17,7 +17,6 @@ from samba_rl.errors import UserError
 from samba_rl.events import ImprovementReport, Notice, TrialReport
 from samba_rl.improve.constraints import Constraint, CVaR, bind
 from samba_rl.improve.limits import ConstraintSettings
-from samba_rl.improve.policies import GaussianPolicy, MeanPolicy
 from samba_rl.learners import Learner
 from samba_rl.models.gp import GPDynamics
 from samba_rl.planet.policy import PlanningPolicy
@@ -95,7 +94,7 @@ class Run:
     @property
     def still_policy(self) -> Policy:
         """Return the policy without noise; a planning policy has none after training."""
-        return MeanPolicy(self.policy) if isinstance(self.policy, GaussianPolicy) else self.policy
+        return self.policy if isinstance(self.policy, PlanningPolicy) else self.policy.still()
 
     @cached_property
     def constraints(self) -> tuple[Constraint, ...]:
@@ -201,4 +200,4 @@ class Run:
     @property
     def _without_noise(self) -> bool:
         """Return whether the policy has no noise to leave out, like a planner."""
-        return not isinstance(self.policy, GaussianPolicy)
+        return isinstance(self.policy, PlanningPolicy)

@@ -11,7 +11,7 @@ from torch import Generator, Tensor
 from samba_rl.errors import UserError
 from samba_rl.tasks.task import no_costs_yet, remember_cost
 from samba_rl.tasks.world import World
-from samba_rl.types import Policy, Remembering, Scripted, Traces
+from samba_rl.types import Choosing, Policy, Remembering, Scripted, Traces
 
 
 class _Row(NamedTuple):
@@ -50,7 +50,7 @@ def rollout(world: World, policy: Policy, n: int, horizon: int | None = None, *,
         observation = task.observe(x)
         # Skip planning once every episode has ended; it is expensive.
         if acting is not policy and rows and not bool(active.any()):
-            rows += [rows[-1].idle(observation, active)] * (steps - t)
+            rows += [rows[-1].idle(_noted(acting, observation), active)] * (steps - t)
             states += [x] * (steps - t)
             break
         wanted = acting(observation if look is None else look(x), generator)
@@ -61,7 +61,7 @@ def rollout(world: World, policy: Policy, n: int, horizon: int | None = None, *,
         x = torch.where(active[:, None], step.x, x)
         cost, safety, violation = step.charges
         charged = cost.where(active, 0.0), safety.where(active[:, None], 0.0), violation & active[:, None]
-        rows.append(_Row(observation, u, *charged, active, wanted))
+        rows.append(_Row(_noted(acting, observation), u, *charged, active, wanted))
         states.append(x)
         if step.zeta is not None:
             zetas.append(step.zeta.where(active, 0.0))
@@ -72,6 +72,10 @@ def rollout(world: World, policy: Policy, n: int, horizon: int | None = None, *,
     columns = _Row(*(torch.stack(column, dim=1) for column in zip(*rows, strict=True)))
     zeta = torch.stack(zetas, dim=1) if zetas else None
     return Traces(x=torch.stack(states, dim=1), terminated=terminated, zeta=zeta, **columns._asdict())
+
+
+def _noted(acting: Policy, observation: Tensor) -> Tensor:
+    return acting.noted(observation) if isinstance(acting, Choosing) else observation
 
 
 @final

@@ -32,6 +32,10 @@ class Batch(NamedTuple):
     None: the paper's plain sum, in which λ weighs the constraint itself."""
     excess: tuple[float, ...] = ()
     """By how much each constraint exceeds its target; negative below it."""
+    first: Tensor | None = None
+    """Whether a step is the first of its trajectory [N] (bool); a policy of several experts needs it."""
+    shares: Tensor | None = None
+    """Share of each λ that weighs on a step [N], while experts are improved apart. None: all of it."""
     steps: float = 1.0
     """Mean number of steps of a trajectory: that many advantages add up to a change of a constraint."""
 
@@ -41,15 +45,16 @@ class Batch(NamedTuple):
 
         It has no unit, except for a plain sum.
         """
+        shares = 1.0 if self.shares is None else self.shares
         if self.units is None:
             exact = torch.tensor(self.multipliers, dtype=torch.float64)
-            return self.objective + torch.einsum("m,mn->n", exact.to(self.tails), self.tails)
+            return self.objective + shares * torch.einsum("m,mn->n", exact.to(self.tails), self.tails)
         spread = self.objective.std(correction=0)
         total = torch.where(spread > 0, self.objective / spread, 0.0)
         for multiplier, unit, tail in zip(self.multipliers, self.units, self.tails, strict=True):
-            total = total + multiplier / unit * tail
+            total = total + multiplier / unit * shares * tail
         # Without the division a large λ would be a large step as well.
-        return total / (1 + sum(self.multipliers))
+        return total / (1 + shares * sum(self.multipliers))
 
 
 class UpdateReport(NamedTuple):

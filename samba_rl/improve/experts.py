@@ -1,0 +1,222 @@
+"""Several ways of acting in one policy: experts, and a gate that chooses one of them at the start of each episode.
+
+What a way of acting costs from a start can jump from one start to the next, where no single Gaussian can follow: leap
+across a narrow obstacle, stop before a wide one. The experts share one network, which sees the chosen expert as
+further inputs (one column each, 1 for the chosen one), so whatever improves a Gaussian policy improves them all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias, final
+
+import torch
+from torch import Generator, Tensor, nn
+
+from samba_rl.improve.policies import GaussianPolicy, PolicySettings, linear
+from samba_rl.types import Policy, Traces
+
+GAIN = 1.4
+"""Gain of the gate's hidden layers: about that of a tanh network whose signal neither grows nor fades."""
+
+
+@final
+class ExpertGate(nn.Module):
+    """Predicts what each expert will cost from a start, and chooses by the Lagrangian: cost + λ · excess."""
+
+    weights: Tensor
+    """Weight of each column of the predictions in the Lagrangian [m + 1]: first of the cost, then of each limit."""
+    mean: Tensor
+    """Mean of each column [m + 1]."""
+    std: Tensor
+    """Standard deviation of each column [m + 1]."""
+    age: Tensor
+    """Number of updates of the policy so far []."""
+
+    def __init__(
+        self, observations: int, experts: int, limits: int, settings: PolicySettings, generator: Generator
+    ) -> None:
+        """Make a gate that has learned nothing, for a policy under so many `limits`."""
+        super().__init__()
+        self.experts, self._apart = experts, settings.apart
+        sizes = (observations, *settings.gate_hidden)
+        layers: list[nn.Module] = []
+        for size_in, size_out in zip(sizes[:-1], sizes[1:], strict=True):
+            layers += [linear(size_in, size_out, GAIN, generator), nn.Tanh()]
+        layers.append(linear(sizes[-1], experts * (limits + 1), 0.1, generator))
+        self.network = nn.Sequential(*layers)
+        self.register_buffer("weights", torch.zeros(limits + 1))
+        self.register_buffer("mean", torch.zeros(limits + 1))
+        self.register_buffer("std", torch.ones(limits + 1))
+        self.register_buffer("age", torch.zeros(()))
+
+    @property
+    def apart(self) -> bool:
+        """Return whether the experts are still improved apart, and the last one, which heeds the limits, acts alone."""
+        return float(self.age) < self._apart
+
+    def outputs(self, inputs: Tensor) -> Tensor:
+        """Return the predicted columns [B, K, m + 1], in standard deviations, at normalised observations [B, no]."""
+        out: Tensor = self.network(inputs)
+        return out.unflatten(-1, (self.experts, -1))
+
+    @torch.no_grad()
+    def predict(self, inputs: Tensor) -> Tensor:
+        """Predict the cost and the excess over each limit [B, K, m + 1] at normalised observations [B, no]."""
+        return self.mean + self.std * self.outputs(inputs)
+
+    @torch.no_grad()
+    def logits(self, inputs: Tensor) -> Tensor:
+        """Return the logarithms of the experts' probabilities, up to a constant [B, K], at observations [B, no]."""
+        if self.apart:
+            last = torch.arange(self.experts, device=inputs.device) == self.experts - 1
+            return torch.where(last, 0.0, -torch.inf).expand(len(inputs), -1)
+        return -(self.outputs(inputs) * (self.weights * self.std)).sum(-1)
+
+
+@final
+class MixturePolicy(nn.Module):
+    """K experts and the gate that chooses one of them for each episode; `begin` makes the policy of new episodes."""
+
+    camera: None = None
+
+    def __init__(
+        self,
+        low: Sequence[float] | Tensor,
+        high: Sequence[float] | Tensor,
+        centre: Tensor,
+        scale: Tensor,
+        settings: PolicySettings,
+        generator: Generator,
+        limits: int,
+    ) -> None:
+        """Make a fresh policy like a Gaussian one, for a learner with so many `limits`."""
+        super().__init__()
+        self.settings = settings
+        experts = settings.experts
+        both = torch.cat([centre.float(), torch.zeros(experts)]), torch.cat([scale.float(), torch.ones(experts)])
+        self.actor = GaussianPolicy(low, high, *both, settings, generator)
+        self.gate = ExpertGate(len(centre), experts, limits, settings, generator)
+
+    @property
+    def centre(self) -> Tensor:
+        """Return the centre of what the experts see: observations, then one column for each expert [no + K]."""
+        return self.actor.centre
+
+    @property
+    def std(self) -> Tensor:
+        """Return the standard deviation of the actions, in half widths [nu]."""
+        return self.actor.std
+
+    def begin(self, n: int) -> Acting:
+        """Return the policy for n episodes that start now: the gate chooses an expert for each."""
+        return Chooser(self.actor, self._choose, self.gate.experts).begin(n)
+
+    def forward(self, observation: Tensor, generator: Generator) -> Tensor:
+        """Draw actions [B, nu] for observations [B, no], each of them the first of an episode."""
+        return self.begin(len(observation))(observation, generator)
+
+    def still(self) -> Chooser:
+        """Return the policy without noise: the likeliest expert acts by its mean."""
+        return Chooser(self.actor.still(), self._likeliest, self.gate.experts)
+
+    def learning(self) -> MixturePolicy | Chooser:
+        """Return the policy whose traces to learn from: while the experts are apart, all of them act equally often."""
+        return Chooser(self.actor, self._any, self.gate.experts) if self.gate.apart else self
+
+    def limited(self, traces: Traces) -> Traces:
+        """Return the traces on which limits are measured: while the experts are apart, those of the last one."""
+        if not self.gate.apart:
+            return traces
+        last = self.chosen(traces) == self.gate.experts - 1
+        return traces.where(last) if bool(last.any()) else traces
+
+    def shares(self, traces: Traces) -> Tensor | None:
+        """Return the share of each multiplier that weighs on a trajectory [B]; None for all of it.
+
+        While the experts are apart it rises evenly from 0 for the first one, which heeds the cost alone, to 1.
+        """
+        return self.chosen(traces) / (self.gate.experts - 1) if self.gate.apart else None
+
+    def chosen(self, traces: Traces) -> Tensor:
+        """Return the expert of each trajectory of this policy [B]."""
+        return traces.observation[:, 0, -self.gate.experts :].argmax(-1)
+
+    def first_inputs(self, observation: Tensor) -> Tensor:
+        """Return observations [B, no] as the gate sees them."""
+        seen = slice(0, observation.shape[-1])
+        return ((observation - self.centre[seen]) / self.actor.scale[seen]).float()
+
+    def _choose(self, observation: Tensor, generator: Generator) -> Tensor:
+        chances = self.gate.logits(self.first_inputs(observation)).softmax(-1)
+        return torch.multinomial(chances, 1, generator=generator)[:, 0]
+
+    def _likeliest(self, observation: Tensor, generator: Generator) -> Tensor:  # noqa: ARG002 - no noise
+        return self.gate.logits(self.first_inputs(observation)).argmax(-1)
+
+    def _any(self, observation: Tensor, generator: Generator) -> Tensor:
+        shape = (len(observation),)
+        return torch.randint(self.gate.experts, shape, generator=generator, device=observation.device)
+
+
+NetworkPolicy: TypeAlias = "GaussianPolicy | MixturePolicy"
+"""Policies that are improved by policy gradients."""
+
+
+@final
+@dataclass(frozen=True)
+class Chooser:
+    """Experts, and a way to choose one for each episode."""
+
+    actor: Policy
+    """The experts: a policy whose observations end with one column for each of them."""
+    choose: Callable[[Tensor, Generator], Tensor]
+    """Function of first observations [B, no] and a generator that returns an expert for each [B] (int64)."""
+    experts: int
+    """Number of experts."""
+    camera: None = None
+
+    def begin(self, n: int) -> Acting:  # noqa: ARG002 - the first observations tell how many episodes there are
+        """Return the policy for n episodes that start now."""
+        return Acting(self)
+
+    def __call__(self, observation: Tensor, generator: Generator) -> Tensor:
+        """Return actions [B, nu] for observations [B, no], each of them the first of an episode."""
+        return self.begin(len(observation))(observation, generator)
+
+
+@final
+class Acting:
+    """A mixture during some episodes, each of which keeps the expert that was chosen at its start."""
+
+    def __init__(self, chooser: Chooser) -> None:
+        self._chooser = chooser
+        self._columns: Tensor | None = None
+
+    def __call__(self, observation: Tensor, generator: Generator) -> Tensor:
+        """Return actions [B, nu] for observations [B, no]; at the first step, choose the experts."""
+        if self._columns is None:
+            chosen = self._chooser.choose(observation, generator)
+            self._columns = nn.functional.one_hot(chosen, self._chooser.experts).to(observation)
+        return self._chooser.actor(self.noted(observation), generator)
+
+    def noted(self, observation: Tensor) -> Tensor:
+        """Return observations [B, no] with a column for each expert, 1 for the chosen one [B, no + K]."""
+        assert self._columns is not None, "the first call chooses the experts"
+        return torch.cat([observation, self._columns], dim=-1)
+
+
+def fresh_policy(
+    low: Tensor,
+    high: Tensor,
+    centre: Tensor,
+    scale: Tensor,
+    settings: PolicySettings,
+    generator: Generator,
+    limits: int,
+) -> NetworkPolicy:
+    """Make the policy that the settings ask for, for actions within `low` and `high` [nu] under so many limits."""
+    if settings.experts == 1:
+        return GaussianPolicy(low, high, centre, scale, settings, generator)
+    return MixturePolicy(low, high, centre, scale, settings, generator, limits)
