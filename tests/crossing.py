@@ -34,6 +34,8 @@ class Crossing(Task):
     predicted: tuple[int, ...] = (0,)
     horizon: int = 10
     dt: float = 0.1
+    reach: float = 0.0
+    """Distance from the goal within which an episode ends; 0: only the horizon ends it."""
 
     def start(self, n: int, generator: Generator | None = None, *, dtype: torch.dtype = torch.float64) -> Tensor:
         device = "cpu" if generator is None else generator.device
@@ -57,7 +59,7 @@ class Crossing(Task):
         return safety > 0
 
     def done(self, x: Tensor, recent: Tensor) -> Tensor:
-        return torch.zeros(x.shape[:-1], dtype=torch.bool, device=x.device)
+        return (x[..., 0] - x[..., 1]).abs() < self.reach
 
     def hazard_in_words(self) -> str:
         return "x: the middle half of the way from 0 to the goal"

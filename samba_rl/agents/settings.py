@@ -117,6 +117,11 @@ class PolicyGradientSettings(Settings, ABC):
                 f"the update '{learner.update.label}' keeps to exactly one limit, but there are {len(found)}; name one "
                 "safety cost with constraint.of, leave out more_constraints, or take the update 'trust-region'"
             )
+        if learner.update.own_dual and self.policy.experts > 1:
+            raise UserError(
+                f"policy.experts = {self.policy.experts}: the update '{learner.update.label}' finds λ by itself, and the "
+                "gate needs λ to choose an expert; take the update 'proximal' or 'trust-region', or one expert"
+            )
         return found
 
     @final
@@ -225,6 +230,11 @@ class ModelFreeSettings(PolicyGradientSettings):
 
     def _check(self) -> None:
         self._check_updates()
+        if self.policy.experts > 1:
+            raise UserError(
+                f"policy.experts = {self.policy.experts} needs a learner on a model, which can try every expert without "
+                "harm; on real trials alone leave it at 1"
+            )
 
     def make_experience(self, task: Task, learner: Learner, device: str) -> Experience:  # noqa: ARG002
         """Make the source of real traces."""

@@ -55,6 +55,10 @@ LEARNERS: dict[str, tuple[str | Learner, Settings]] = {
     "samba": ("samba", SMALL),
     "a model and a trust region": (Learner(GPModel(), SEEKING, CVaR, TrustRegion()), SMALL),
     "a model and a projection": (Learner(GPModel(), (Cost(),), CVaR, Projection()), SMALL),
+    "several experts": (
+        "samba",
+        replace(SMALL, policy=replace(SMALL.policy, experts=2, apart=3, gate_hidden=(8,))),
+    ),
     "sppo": ("sppo", FREE),
     "cpo": ("cpo", FREE),
     "planet-rs": ("planet-rs", PLANET),
