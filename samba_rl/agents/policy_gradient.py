@@ -18,10 +18,10 @@ from samba_rl.data import DataSet
 from samba_rl.data.plain import from_plain, to_plain
 from samba_rl.events import Event, ImprovementReport, Notice
 from samba_rl.improve.constraints import Constraint
+from samba_rl.improve.experts import NetworkPolicy, fresh_policy
 from samba_rl.improve.feasibility import Feasibility, Safest
 from samba_rl.improve.gates import Gate, Improvement, is_stranded
 from samba_rl.improve.multipliers import Multipliers
-from samba_rl.improve.experts import NetworkPolicy, fresh_policy
 from samba_rl.improve.policies import PolicySettings
 from samba_rl.improve.shield import Candidate, Verdict
 from samba_rl.improve.snapshot import Snapshot

@@ -119,8 +119,8 @@ class PolicyGradientSettings(Settings, ABC):
             )
         if learner.update.own_dual and self.policy.experts > 1:
             raise UserError(
-                f"policy.experts = {self.policy.experts}: the update '{learner.update.label}' finds λ by itself, and the "
-                "gate needs λ to choose an expert; take the update 'proximal' or 'trust-region', or one expert"
+                f"policy.experts = {self.policy.experts}: the update '{learner.update.label}' finds λ by itself, and "
+                "the gate needs λ to choose an expert; take the update 'proximal' or 'trust-region', or one expert"
             )
         return found
 
@@ -232,8 +232,8 @@ class ModelFreeSettings(PolicyGradientSettings):
         self._check_updates()
         if self.policy.experts > 1:
             raise UserError(
-                f"policy.experts = {self.policy.experts} needs a learner on a model, which can try every expert without "
-                "harm; on real trials alone leave it at 1"
+                f"policy.experts = {self.policy.experts} needs a learner on a model, which can try every expert "
+                "without harm; on real trials alone leave it at 1"
             )
 
     def make_experience(self, task: Task, learner: Learner, device: str) -> Experience:  # noqa: ARG002

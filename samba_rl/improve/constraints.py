@@ -132,11 +132,11 @@ class Expectation(Constraint):
         """Return the amounts themselves [B]."""
         return amounts
 
-    def growth(self, traces: Traces, among: Traces | None = None) -> Tensor:
+    def growth(self, traces: Traces, among: Traces | None = None) -> Tensor:  # noqa: ARG002
         """Return the safety cost of each step [B, T]."""
         return self._costs(traces) * self._share(traces)
 
-    def progress(self, traces: Traces, among: Traces | None = None) -> Tensor:
+    def progress(self, traces: Traces, among: Traces | None = None) -> Tensor:  # noqa: ARG002
         """Return zeros [B, T]: the expected cost to go depends on the state alone."""
         return torch.zeros_like(traces.cost)
 
@@ -241,12 +241,12 @@ class Chance(Constraint):
         """Return the amounts themselves [B]."""
         return amounts
 
-    def growth(self, traces: Traces, among: Traces | None = None) -> Tensor:
+    def growth(self, traces: Traces, among: Traces | None = None) -> Tensor:  # noqa: ARG002
         """Return one at the first unsafe step; per step, the step's share at each unsafe one [B, T]."""
         unsafe = traces.violation[..., self.column].to(traces.cost)
         return unsafe * self._share(traces) if self.per_step else unsafe * (self._before(unsafe) == 0)
 
-    def progress(self, traces: Traces, among: Traces | None = None) -> Tensor:
+    def progress(self, traces: Traces, among: Traces | None = None) -> Tensor:  # noqa: ARG002
         """Return whether the trajectory was unsafe before [B, T]."""
         unsafe = traces.violation[..., self.column].to(traces.cost)
         return torch.zeros_like(unsafe) if self.per_step else (self._before(unsafe) > 0).to(unsafe)

@@ -7,6 +7,7 @@ further inputs (one column each, 1 for the chosen one), so whatever improves a G
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias, final
@@ -42,7 +43,7 @@ class ExpertGate(nn.Module):
         self.experts, self._apart = experts, settings.apart
         sizes = (observations, *settings.gate_hidden)
         layers: list[nn.Module] = []
-        for size_in, size_out in zip(sizes[:-1], sizes[1:], strict=True):
+        for size_in, size_out in itertools.pairwise(sizes):
             layers += [linear(size_in, size_out, GAIN, generator), nn.Tanh()]
         layers.append(linear(sizes[-1], experts * (limits + 1), 0.1, generator))
         self.network = nn.Sequential(*layers)
@@ -59,7 +60,7 @@ class ExpertGate(nn.Module):
     def outputs(self, inputs: Tensor) -> Tensor:
         """Return the predicted columns [B, K, m + 1], in standard deviations, at normalised observations [B, no]."""
         out: Tensor = self.network(inputs)
-        return out.unflatten(-1, (self.experts, -1))
+        return out.reshape(len(inputs), self.experts, -1)
 
     @torch.no_grad()
     def predict(self, inputs: Tensor) -> Tensor:

@@ -11,8 +11,8 @@ from torch import Generator
 from samba_rl.events import Notice
 from samba_rl.improve.advantages import AdvantageSettings
 from samba_rl.improve.constraints import Constraint, estimate
-from samba_rl.improve.multipliers import Multiplier, Multipliers
 from samba_rl.improve.experts import NetworkPolicy
+from samba_rl.improve.multipliers import Multiplier, Multipliers
 from samba_rl.improve.results import Estimate
 from samba_rl.improve.step import Improver
 from samba_rl.improve.updates.rules import Proximal, UpdateSettings

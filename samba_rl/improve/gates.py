@@ -9,8 +9,8 @@ from torch import Tensor
 
 from samba_rl.events import Notice
 from samba_rl.improve.constraints import Constraint
-from samba_rl.improve.multipliers import Multipliers
 from samba_rl.improve.experts import NetworkPolicy
+from samba_rl.improve.multipliers import Multipliers
 from samba_rl.improve.shield import Candidate, Imagine, Shield, Verdict
 from samba_rl.types import State, Traces
 

@@ -177,7 +177,7 @@ class GaussianPolicy(nn.Module):
         """Return the traces on which limits are measured: all of them."""
         return traces
 
-    def shares(self, traces: Traces) -> None:  # noqa: ARG002 - as for a mixture
+    def shares(self, traces: Traces) -> None:
         """Return None: the multipliers weigh on all trajectories alike."""
 
     @torch.no_grad()

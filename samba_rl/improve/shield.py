@@ -12,8 +12,8 @@ import torch
 from torch import Generator, Tensor
 
 from samba_rl.improve.constraints import Constraint, estimate
-from samba_rl.improve.multipliers import Multipliers
 from samba_rl.improve.experts import NetworkPolicy
+from samba_rl.improve.multipliers import Multipliers
 from samba_rl.types import Source, State, Traces
 
 CONFIDENCE = 1.645

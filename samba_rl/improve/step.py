@@ -10,8 +10,8 @@ from torch import Generator, Tensor
 
 from samba_rl.improve.advantages import AdvantageSettings, Critics, gae, to_go
 from samba_rl.improve.constraints import Constraint
-from samba_rl.improve.objectives import Objective
 from samba_rl.improve.experts import NetworkPolicy
+from samba_rl.improve.objectives import Objective
 from samba_rl.improve.updates.batch import Batch
 from samba_rl.improve.updates.choosing import with_gate
 from samba_rl.improve.updates.min_norm import min_norm_weights, policy_gradients

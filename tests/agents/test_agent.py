@@ -139,7 +139,7 @@ def test_what_is_asked_for_is_a_copy() -> None:
     agent.tell(real(1))
     mine = agent.policy
     with torch.no_grad():
-        mine.log_std.fill_(5.0)
+        mine.actor.log_std.fill_(5.0)
     assert float(agent.policy.std.detach()) < 1
 
 

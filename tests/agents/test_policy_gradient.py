@@ -109,7 +109,7 @@ def test_a_policy_where_the_cost_is_flat_starts_afresh_for_the_cost_alone(monkey
     assert [each.lambda_pi for each in improvements(events)] == [1.0, 1.0]
     # Another network, not the old one a little further on.
     assert isinstance(policy, GaussianPolicy)
-    first, old = policy.network[0].weight, before.network[0].weight
+    first, old = policy.network[0].weight, before.actor.network[0].weight
     assert isinstance(first, Tensor) and isinstance(old, Tensor) and float((first - old).detach().abs().max()) > 0.3
 
 

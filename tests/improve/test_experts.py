@@ -95,7 +95,7 @@ def test_the_still_policy_takes_the_likeliest_expert_and_its_mean() -> None:
     first, second = run(policy.still(), seed=1), run(policy.still(), seed=1)
     assert torch.equal(first.wanted, second.wanted)
     assert torch.equal(experts(first)[:, 0] == 1, first.x[:, 0, 1] > 0)
-    assert len(first.wanted[experts(first) == 1].unique()) == 1
+    assert float(first.wanted[experts(first) == 1].std()) < 1e-6
     noisy = experts(run(policy, 400))[:, 0]
     assert 120 < int(noisy.sum()) < 280
 

@@ -140,7 +140,7 @@ def test_the_weights_are_those_of_the_shortest_combination_of_spread_gradients()
     advantages = torch.stack([traces.cost, -traces.zeta]).float().flip(-1).cumsum(-1).flip(-1).flatten(1)
     spread = advantages.std(1, correction=0)
     alike = advantages * (spread[0] / spread)[:, None]
-    first, second = policy_gradients(improver.policy, batch.inputs, batch.raw, alike)
+    first, second = policy_gradients(improver.policy.actor, batch.inputs, batch.raw, alike)
     expected = min_norm_weight(first, second)
     assert 0.01 < expected < 0.99 and weights == pytest.approx((expected, 1 - expected), rel=1e-3)
     assert torch.allclose(batch.objective, expected * alike[0] + (1 - expected) * alike[1], atol=1e-3)
@@ -201,7 +201,7 @@ def test_three_objectives_are_weighed_as_well() -> None:
     batch, weights = batch_of(improver, traces)
     steps = torch.stack([traces.cost, FirstHalf()(traces), INFORMATION(traces)]).float()
     advantages = steps.flip(-1).cumsum(-1).flip(-1).flatten(1)
-    expected = min_norm_weights(policy_gradients(improver.policy, batch.inputs, batch.raw, advantages))
+    expected = min_norm_weights(policy_gradients(improver.policy.actor, batch.inputs, batch.raw, advantages))
     assert weights == pytest.approx(expected.tolist(), abs=1e-3)
 
 
