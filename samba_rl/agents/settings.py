@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar, Literal, final
 
 from samba_rl.agents.first import FirstSettings
@@ -110,8 +111,8 @@ class PolicyGradientSettings(Settings, ABC):
     @final
     def constraints(self, learner: Learner, names: tuple[str, ...]) -> tuple[Constraint, ...]:
         """Return the limits on safety costs of these names."""
-        own = () if learner.constraint is None else bind(learner.constraint, self.constraint, names)
-        found = sum((bind(KINDS[one.kind], one, names) for one in self.more_constraints), own)
+        own = () if learner.constraint is None else bind(learner.constraint, self._held(self.constraint), names)
+        found = sum((bind(KINDS[one.kind], self._held(one), names) for one in self.more_constraints), own)
         if learner.update.own_dual and len(found) != 1:
             raise UserError(
                 f"the update '{learner.update.label}' keeps to exactly one limit, but there are {len(found)}; name one "
@@ -123,6 +124,12 @@ class PolicyGradientSettings(Settings, ABC):
                 "the gate needs λ to choose an expert; take the update 'proximal' or 'trust-region', or one expert"
             )
         return found
+
+    @final
+    def _held(self, limit: ConstraintSettings) -> ConstraintSettings:
+        """Return a limit with the ceiling of ν that several experts need, unless it has its own."""
+        several = self.policy.experts > 1 and limit.nu_ceiling == math.inf
+        return replace(limit, nu_ceiling=1.0) if several else limit
 
     @final
     @property

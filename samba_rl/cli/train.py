@@ -147,7 +147,7 @@ def _peek(arguments: list[str]) -> tuple[str, str, str]:
 def _parse(arguments: list[str], task: Task | None, learner: str, preset: str) -> Options:
     settings = make_settings("" if task is None else task.name, learner, preset)
     if isinstance(settings, PolicyGradientSettings):
-        settings = replace(settings, more_constraints=_more_constraints(arguments))
+        settings = replace(settings, more_constraints=_more_constraints(arguments) or settings.more_constraints)
     else:
         arguments = [re.sub(r"^--model\.", "--latent.", argument) for argument in arguments]
     words = to_words(find_learner(learner))

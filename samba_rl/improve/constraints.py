@@ -160,13 +160,16 @@ class CVaR(Constraint):
     """Level α."""
     nu_floor: float = 0.0
     """Lower bound of ν in the gradient, as a share of the limit."""
+    nu_ceiling: float = math.inf
+    """Upper bound of ν in the gradient, as a share of the limit."""
 
     @staticmethod
     def make(settings: ConstraintSettings, name: str, column: int) -> CVaR:
         """Make the constraint that the settings describe."""
         s, per = settings, settings.per == "step"
         return CVaR(
-            name=name, limit=s.limit, column=column, per_step=per, gamma=s.gamma, alpha=s.alpha, nu_floor=s.nu_floor
+            name=name, limit=s.limit, column=column, per_step=per, gamma=s.gamma, alpha=s.alpha, nu_floor=s.nu_floor,
+            nu_ceiling=s.nu_ceiling,
         )  # fmt: skip
 
     def amounts(self, traces: Traces) -> Tensor:
@@ -213,7 +216,8 @@ class CVaR(Constraint):
     def _held_nu(self, traces: Traces) -> Tensor:
         """Return the ν that stays fixed while the policy moves."""
         steps = self._costs(traces) * self._share(traces)
-        return self.nu(steps.sum(1)).clamp(min=self.nu_floor * self.limit)
+        ceiling = self.nu_ceiling * self.limit if self.limit > 0 else math.inf
+        return self.nu(steps.sum(1)).clamp(min=self.nu_floor * self.limit, max=ceiling)
 
 
 @final

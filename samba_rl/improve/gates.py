@@ -88,7 +88,8 @@ class Gate:
     """Lets a policy act only if an upper bound on each constrained value is within its target.
 
     A policy that looks too unsafe is first improved further, with a lower aim; if that does not help, the best known
-    policy that passes takes its place, or else the safest, with a notice.
+    policy that passes takes its place, or else the safest, with a notice. Without a limit a policy that looks worse than
+    the best of those that made a trial gives way to it, and improvement goes on from there.
     """
 
     def __init__(
@@ -116,7 +117,13 @@ class Gate:
             work.cleared = True
             return []
         own = Candidate.of(f"the policy of trial {number}", policy)
-        self.actor, self.verdict = self.shield.best(policy, [own], imagine, seed)
+        proven = None if self._constraints else self.shield.proven()
+        rivals = [own] if proven is None else [own, proven]
+        self.actor, self.verdict = self.shield.best(policy, rivals, imagine, seed)
+        if self.actor is proven:
+            work.cleared = True
+            policy.load_state_dict(self.actor.state)
+            return [Notice(f"trial {number}: {self.actor.name} goes on; its successor looks worse than it did")]
         refused = self.verdict
         if self._too_unsafe(refused) and work.extend():
             return []

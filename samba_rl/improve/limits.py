@@ -25,6 +25,10 @@ class ConstraintSettings:
     nu_floor: float = 0.0
     """Lower bound of ν in CVaR's gradient, as a share of the limit. Trajectories that cost less are left alone even
     while nearly all cost nothing. Every ν bounds CVaR from above, so this errs on the safe side. 0: the quantile."""
+    nu_ceiling: float = math.inf
+    """Upper bound of ν in CVaR's gradient, as a share of the limit. Where most trajectories exceed the limit, the
+    quantile does too, and only the few beyond it would be held back. inf: the quantile, or 1 for several experts, since
+    the gate judges every start by the same ν."""
     gamma: float = 1.0
     """Discount of the safety cost along a trajectory, in (0, 1]. Probabilities have none."""
     of: str = ""
@@ -41,6 +45,10 @@ class ConstraintSettings:
             raise UserError(f"a constraint's gamma is {self.gamma}; it lies in (0, 1]")
         if not 0 <= self.nu_floor <= 1:
             raise UserError(f"a constraint's nu_floor is {self.nu_floor}; it lies in [0, 1]")
+        if not self.nu_ceiling >= max(self.nu_floor, 1e-9):
+            raise UserError(
+                f"a constraint's nu_ceiling is {self.nu_ceiling}; it is positive and at least nu_floor = {self.nu_floor}"
+            )
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from samba_rl.types import Source, State, Traces
 CONFIDENCE = 1.645
 """Standard errors in an upper bound: 95 % one-sided."""
 REMEMBERED = 5
-"""Policies of earlier trials that are kept to fall back on."""
+"""Number of latest policies that made a trial and are kept to fall back on; the best one before them is kept too."""
 DECAY = 0.9
 """Weight of a trial in the comparison of predicted and realised figures, relative to that of the next one."""
 PRIOR = 5.0
@@ -137,7 +137,7 @@ class Shield:
         self._constraints, self._multipliers = constraints, multipliers
         self._trajectories = -(-trajectories // SHARE) * SHARE
         self.tried: list[Candidate] = []
-        """The latest policies that made a trial."""
+        """The latest policies that made a trial, after the best of those before them."""
         self._predicted = [0.0 for _ in constraints]
         self._realised = [0.0 for _ in constraints]
         self._surplus, self._trials = 0.0, 0.0
@@ -196,7 +196,18 @@ class Shield:
         self._realised = [DECAY * sum_ + each for sum_, each in zip(self._realised, real_amounts, strict=True)]
         self._surplus, self._trials = DECAY * self._surplus + real_cost - cost, DECAY * self._trials + 1
         done = Candidate(candidate.name, candidate.state, starts, real_cost, real_amounts)
-        self.tried = [*self.tried, done][-REMEMBERED:]
+        known = [*self.tried, done]
+        earlier, latest = known[:-REMEMBERED], known[-REMEMBERED:]
+        self.tried = [*sorted(earlier, key=self._realised_rank)[:1], *latest]
+
+    def proven(self) -> Candidate | None:
+        """Return the policy that did best in its trial; None before the first."""
+        return min(self.tried, key=self._realised_rank, default=None)
+
+    def _realised_rank(self, candidate: Candidate) -> tuple[float, float]:
+        """Rank a trial by the share by which a mean amount exceeded its target, if one did, and then by its cost."""
+        rows = zip(candidate.amounts, self._multipliers.targets, self._multipliers.units, strict=True)
+        return max((max(0.0, (real - most) / unit) for real, most, unit in rows), default=0.0), candidate.cost
 
     def _means(self, traces: Traces) -> tuple[float, tuple[float, ...]]:
         """Return the mean cost of a trajectory and the mean amount of each constraint."""

@@ -109,6 +109,21 @@ def test_without_a_shield_every_policy_acts() -> None:
     assert gate.before_trial(going(UNSAFE), work, imagine, 0, 1) == [] and work.cleared and gate.actor is None
 
 
+def test_without_a_limit_a_policy_that_did_well_goes_on_where_its_successor_looks_worse() -> None:
+    gate = Gate((), Multipliers(MultiplierSettings(), ()), cast("Feasibility", Known()), 1000, shielded=True)
+    policy = going(0.4)
+    assert gate.before_trial(policy, Improvement(), imagine, 0, 1) == []
+    gate.note(policy, imagine, 0, trial_of(0.4))
+    better, worse = going(0.45), going(0.2)
+    work = Improvement()
+    assert gate.before_trial(better, work, imagine, 0, 2) == [] and work.cleared and acting_speed(gate) == 0.45
+    work = Improvement()
+    (notice,) = gate.before_trial(worse, work, imagine, 0, 2)
+    assert notice.text == "trial 2: the policy of trial 1 goes on; its successor looks worse than it did"
+    assert work.cleared and acting_speed(gate) == 0.4
+    assert speed_of(worse) == 0.4  # and is improved from there
+
+
 def ended(*speeds: float, rounds: int = 0) -> Improvement:
     states = [Candidate.of("", going(speed)).state for speed in speeds]
     return Improvement(last=True, planned=8, controls=8, control=8, candidates=states, rounds=rounds)

@@ -138,12 +138,35 @@ def test_a_policy_that_did_badly_loses_to_one_that_did_well() -> None:
     assert unsafe.bounds[0] == pytest.approx(3 * plain.bounds[0])
 
 
+def test_the_best_trial_is_never_forgotten() -> None:
+    memory = shield(50.0)
+    policy = going(0.0)
+
+    def note(name: str, real: Traces) -> None:
+        memory.note(replace(candidate(0.2), name=name), policy, imagine, 0, real)
+
+    assert memory.proven() is None
+    fast, slow = (SOURCE(going(speed), 3, Generator().manual_seed(1)) for speed in (0.4, 0.0))
+    for number in range(3):
+        note(f"slow {number}", slow)
+    note("fast", fast)
+    for number in range(3, 3 + 2 * REMEMBERED):
+        note(f"slow {number}", slow)
+    best = memory.proven()
+    assert best is not None and best.name == "fast"
+    assert [one.name for one in memory.tried] == ["fast", *(f"slow {n}" for n in range(8, 13))]
+    # One that was cheaper still, but not within the limit, does not take its place.
+    note("reckless", replace(fast, cost=fast.cost - 1, safety=fast.safety + 100))
+    best = memory.proven()
+    assert best is not None and best.name == "fast"
+
+
 def test_its_memory_is_kept() -> None:
     one, other = shield(1.0), shield(1.0)
     for _ in range(7):
         one.note(candidate(0.2), going(0.0), imagine, 0, SOURCE(going(1.0), 2, Generator().manual_seed(1)))
     other.load_state_dict(one.state_dict())
-    assert other.factors() == one.factors() > (1.0,) and len(other.tried) == REMEMBERED
+    assert other.factors() == one.factors() > (1.0,) and len(other.tried) == REMEMBERED + 1
     assert other.optimism == one.optimism
     first, second = one.tried[-1], other.tried[-1]
     assert (second.name, second.cost, second.amounts) == (first.name, first.cost, first.amounts)
