@@ -35,6 +35,7 @@ class _Made:
     settings: Settings
     learner: str
     seed: int = 7
+    policy: None = None
 
 
 def data_of(task: Task, episodes: int = 4, seed: int = 0) -> DataSet:
