@@ -73,7 +73,7 @@ _LIMITED = {
     # keeps the policy that stops from resting on the edge, where CVaR sees no harm.
     "safe-fetch-reach": replace(
         _FETCH,
-        more_constraints=(FurtherConstraint(kind="chance", per="step", limit=0.04),),
+        more_constraints=(FurtherConstraint(kind="chance", per="step", limit=0.045),),
         imagination=replace(_FETCH.imagination, starts=0),
         policy=replace(_FETCH.policy, experts=2, apart=80),
     ),

@@ -117,7 +117,8 @@ class Agent(AnyAgent):
 
     def _fresh_policy(self, settings: PolicySettings) -> NetworkPolicy:
         scale, bounds = self.task.observation_scale(self.data.transitions.x), self.task.action_bounds()
-        return fresh_policy(*bounds, *scale, settings, self._cpu_generator(), len(self.constraints)).to(self.device)
+        limits = self._numbers.gate_limits(self.learner, self.task.constraints)
+        return fresh_policy(*bounds, *scale, settings, self._cpu_generator(), limits).to(self.device)
 
     def _start_afresh(self) -> None:
         """Replace the policy and its critics by untrained ones."""

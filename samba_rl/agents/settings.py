@@ -111,7 +111,7 @@ class PolicyGradientSettings(Settings, ABC):
     @final
     def constraints(self, learner: Learner, names: tuple[str, ...]) -> tuple[Constraint, ...]:
         """Return the limits on safety costs of these names."""
-        own = () if learner.constraint is None else bind(learner.constraint, self._held(self.constraint), names)
+        own = self._own(learner, names)
         found = sum((bind(KINDS[one.kind], self._held(one), names) for one in self.more_constraints), own)
         if learner.update.own_dual and len(found) != 1:
             raise UserError(
@@ -124,6 +124,19 @@ class PolicyGradientSettings(Settings, ABC):
                 "the gate needs λ to choose an expert; take the update 'proximal' or 'trust-region', or one expert"
             )
         return found
+
+    @final
+    def gate_limits(self, learner: Learner, names: tuple[str, ...]) -> int:
+        """Return how many of the limits, the first ones, the gate of several experts heeds: the learner's own.
+
+        Further limits are kept by the experts alone. If the gate heeded those too, it would give up the one expert for
+        what the other one does.
+        """
+        return len(self._own(learner, names)) or len(self.constraints(learner, names))
+
+    @final
+    def _own(self, learner: Learner, names: tuple[str, ...]) -> tuple[Constraint, ...]:
+        return () if learner.constraint is None else bind(learner.constraint, self._held(self.constraint), names)
 
     @final
     def _held(self, limit: ConstraintSettings) -> ConstraintSettings:

@@ -18,6 +18,8 @@ from torch import Generator, Tensor, nn
 from samba_rl.improve.policies import GaussianPolicy, PolicySettings, linear
 from samba_rl.types import Policy, Traces
 
+FIRST_PRICE = 4.0
+"""First price of each limit: high, so that the gate begins with what is safe."""
 GAIN = 1.4
 """Gain of the gate's hidden layers: about that of a tanh network whose signal neither grows nor fades."""
 
@@ -28,6 +30,8 @@ class ExpertGate(nn.Module):
 
     weights: Tensor
     """Weight of each column of the predictions in the Lagrangian [m + 1]: first of the cost, then of each limit."""
+    prices: Tensor
+    """Weight of each limit, in its targets, against the typical difference in cost between two experts [m]."""
     mean: Tensor
     """Mean of each column [m + 1]."""
     std: Tensor
@@ -38,7 +42,7 @@ class ExpertGate(nn.Module):
     def __init__(
         self, observations: int, experts: int, limits: int, settings: PolicySettings, generator: Generator
     ) -> None:
-        """Make a gate that has learned nothing, for a policy under so many `limits`."""
+        """Make a gate that has learned nothing and heeds so many `limits`."""
         super().__init__()
         self.experts, self._apart = experts, settings.apart
         sizes = (observations, *settings.gate_hidden)
@@ -48,6 +52,7 @@ class ExpertGate(nn.Module):
         layers.append(linear(sizes[-1], experts * (limits + 1), 0.1, generator))
         self.network = nn.Sequential(*layers)
         self.register_buffer("weights", torch.zeros(limits + 1))
+        self.register_buffer("prices", torch.full((limits,), FIRST_PRICE))
         self.register_buffer("mean", torch.zeros(limits + 1))
         self.register_buffer("std", torch.ones(limits + 1))
         self.register_buffer("age", torch.zeros(()))
@@ -92,7 +97,7 @@ class MixturePolicy(nn.Module):
         generator: Generator,
         limits: int,
     ) -> None:
-        """Make a fresh policy like a Gaussian one, for a learner with so many `limits`."""
+        """Make a fresh policy like a Gaussian one, with a gate that heeds so many `limits`."""
         super().__init__()
         self.settings = settings
         experts = settings.experts
@@ -217,7 +222,7 @@ def fresh_policy(
     generator: Generator,
     limits: int,
 ) -> NetworkPolicy:
-    """Make the policy that the settings ask for, for actions within `low` and `high` [nu] under so many limits."""
+    """Make the policy that the settings ask for, for actions within `low` and `high` [nu]; a gate heeds so many limits."""
     if settings.experts == 1:
         return GaussianPolicy(low, high, centre, scale, settings, generator)
     return MixturePolicy(low, high, centre, scale, settings, generator, limits)

@@ -124,5 +124,5 @@ def _new_policy(task: Task, row: Learner, settings: Settings) -> Learned:
         return PlanningPolicy(task, settings.latent, settings.planner, generator)
     assert isinstance(settings, PolicyGradientSettings)
     centre, scale = torch.zeros(len(task.observations)), torch.ones(len(task.observations))
-    limits = len(settings.constraints(row, task.constraints))
+    limits = settings.gate_limits(row, task.constraints)
     return fresh_policy(*task.action_bounds(), centre, scale, settings.policy, generator, limits)

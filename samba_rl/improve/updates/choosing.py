@@ -13,7 +13,13 @@ from samba_rl.improve.updates.networks import optimiser_state, restore_optimiser
 from samba_rl.types import State
 
 MEMORY = 0.9
-"""Share of the moments of the gate's targets, and of its weights, that remains after an update."""
+"""Share of the moments of the gate's targets that remains after an update."""
+RISE, FALL = 0.15, 0.05
+"""Largest changes of the logarithm of a price in an update: that of a value at twice its aim, and that of no value."""
+MOST_PRICE = 1e4
+"""Largest price, and the inverse of the least one."""
+SHARPNESS = 10.0
+"""Difference in the Lagrangian, in typical differences in cost, is multiplied by this in the logits."""
 
 
 def with_gate(experts: Update, policy: NetworkPolicy) -> Update:
@@ -65,8 +71,8 @@ class ChoosingUpdate:
         inputs = batch.inputs[first]
         chosen = inputs[:, -gate.experts :].argmax(-1)
         # The cost, and what the trajectory adds to the value of each limit.
-        costs = torch.cat([batch.targets[:1], batch.targets[len(batch.targets) - limits :]])[:, first].T
-        self._weigh(batch)
+        heeded = batch.targets[len(batch.targets) - limits :][: len(gate.prices)]
+        costs = torch.cat([batch.targets[:1], heeded])[:, first].T
         self._renormalise(costs)
         wanted = (costs - gate.mean) / gate.std
         rows = torch.arange(len(inputs), device=inputs.device)
@@ -77,17 +83,22 @@ class ChoosingUpdate:
             loss.backward()  # type: ignore[no-untyped-call]
             nn.utils.clip_grad_norm_(gate.parameters(), 0.5)
             self.gate_optimiser.step()
+        self._weigh(batch, inputs[:, : -gate.experts])
 
-    def _weigh(self, batch: Batch) -> None:
-        """Weigh cost and limits as the Lagrangian of the experts does."""
-        spread, scales = batch.objective.std(correction=0), batch.units
-        if scales is None:
-            spread, scales = torch.ones_like(spread), (1.0,) * len(batch.multipliers)
-        limits = [multiplier / scale for multiplier, scale in zip(batch.multipliers, scales, strict=True)]
-        weights = torch.cat([1 / spread.clamp(min=1e-30)[None], spread.new_tensor(limits)])
-        if float(self._gate.age) > 0:  # the geometric mean, since λ swings by factors
-            weights = self._gate.weights.clamp(min=1e-30) ** MEMORY * weights.clamp(min=1e-30) ** (1 - MEMORY)
-        self._gate.weights.copy_(weights)
+    def _weigh(self, batch: Batch, inputs: Tensor) -> None:
+        """Weigh cost and limits for the choice at starts [B, no].
+
+        The experts' Lagrangian measures the cost in standard deviations of its advantage, which shrink once all starts
+        get the same expert. So the choice has prices of its own, which follow the measured values in the same way.
+        """
+        gate, heeded = self._gate, len(self._gate.prices)
+        units = gate.prices.new_tensor((batch.units or (1.0,) * heeded)[:heeded])
+        if not gate.apart:
+            steps = (gate.prices.new_tensor(batch.excess[:heeded]) / units).nan_to_num().clamp(-1, 1)
+            steps = torch.where(steps > 0, RISE * steps, FALL * steps)
+            gate.prices.mul_(steps.exp()).clamp_(1 / MOST_PRICE, MOST_PRICE)
+        apart = gate.predict(inputs)[..., 0].std(1, correction=0).mean().clamp(min=1e-30)
+        gate.weights.copy_(SHARPNESS * torch.cat([1 / apart[None], gate.prices / units]))
 
     def _renormalise(self, costs: Tensor) -> None:
         """Let the gate's units follow the spread of costs [B, m + 1]; what it predicts stays the same."""

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import Tensor, nn
 
-from samba_rl.improve.experts import MixturePolicy, fresh_policy
+from samba_rl.improve.experts import FIRST_PRICE, MixturePolicy, fresh_policy
 from samba_rl.improve.policies import PolicySettings
 from samba_rl.improve.updates.batch import Batch, Update, UpdateReport
-from samba_rl.improve.updates.choosing import ChoosingUpdate, with_gate
+from samba_rl.improve.updates.choosing import FALL, RISE, SHARPNESS, ChoosingUpdate, with_gate
 from samba_rl.types import State
 from tests.traces import double, seeded, simple_policy
 
@@ -32,9 +35,10 @@ class Nothing:
         assert state == {}
 
 
-def mixture(seed: int = 0) -> MixturePolicy:
+def mixture(seed: int = 0, *, apart: int = 0) -> MixturePolicy:
+    settings = replace(SETTINGS, apart=apart)
     policy = fresh_policy(
-        double([-1.0]), double([1.0]), torch.zeros(1), torch.ones(1), SETTINGS, seeded(seed), 1
+        double([-1.0]), double([1.0]), torch.zeros(1), torch.ones(1), settings, seeded(seed), 1
     )  # fmt: skip
     assert isinstance(policy, MixturePolicy)
     return policy
@@ -59,6 +63,7 @@ def starts(n: int, seed: int, multiplier: float = 2.0) -> Batch:
         targets=torch.stack([torch.cat([cost, 77 + cost]), torch.cat([excess, 77 + excess])]),  # only starts count
         multipliers=(multiplier,),
         units=(0.5,),
+        excess=(0.0,),
         first=torch.arange(2 * n) < n,
     )
 
@@ -71,22 +76,38 @@ def test_the_gate_learns_what_each_expert_costs_and_chooses_by_it() -> None:
     x = torch.tensor([[-0.8], [-0.4], [0.4], [0.8]])
     expected = [[[1, 0], [2, 0]]] * 2 + [[[1, 1], [2, 0]]] * 2
     assert torch.allclose(policy.gate.predict(x), torch.tensor(expected).float(), atol=0.15)
-    # Cost in standard deviations of its advantage, the excess in units of the limit, times λ.
-    assert policy.gate.weights.tolist() == pytest.approx([1.0, 4.0], rel=1e-5)
+    # The experts' costs are 1 apart, with a standard deviation of 1/2; the excess is priced in units of the limit.
+    assert policy.gate.weights.tolist() == pytest.approx([SHARPNESS / 0.5, SHARPNESS * FIRST_PRICE / 0.5], rel=0.1)
     assert policy.gate.logits(x).argmax(-1).tolist() == [0, 0, 1, 1]
-    # A lower λ lets expert 0 act everywhere, without learning anything new.
-    for seed in range(60):
-        update(starts(2, seed, multiplier=0.05), seeded(seed))
-    assert float(policy.gate.age) == 90
+    # At a lower price expert 0 acts everywhere, without learning anything new.
+    with torch.no_grad():
+        policy.gate.weights[1] /= 100
+    assert policy.gate.logits(x).argmax(-1).tolist() == [0, 0, 0, 0]
+    assert float(policy.gate.age) == 30
 
 
-def test_weights_follow_the_multiplier_by_their_geometric_mean() -> None:
+def test_prices_follow_the_excess_once_the_experts_are_no_longer_apart() -> None:
+    for apart, excess, expected in (
+        (5, 0.5, FIRST_PRICE),  # apart: the last expert alone was measured
+        (0, 0.25, FIRST_PRICE * math.exp(RISE * 0.5)),  # half a target above the aim
+        (0, 9.0, FIRST_PRICE * math.exp(RISE)),  # by a bounded amount
+        (0, -0.25, FIRST_PRICE * math.exp(-FALL * 0.5)),
+        (0, math.nan, FIRST_PRICE),
+    ):
+        policy = mixture(apart=apart)
+        with_gate(Nothing(), policy)(starts(10, 0)._replace(excess=(excess,)), seeded(0))
+        assert policy.gate.prices.tolist() == pytest.approx([expected])
+
+
+def test_further_limits_are_left_to_the_experts() -> None:
     policy = mixture()
-    update = with_gate(Nothing(), policy)
-    update(starts(10, 0, multiplier=1.0), seeded(0))
-    assert policy.gate.weights.tolist() == pytest.approx([1.0, 2.0])
-    update(starts(10, 0, multiplier=1024.0), seeded(0))
-    assert policy.gate.weights.tolist() == pytest.approx([1.0, 2.0 * 1024**0.1], rel=1e-5)
+    batch = starts(50, 0)
+    more = torch.cat([batch.targets, torch.full((1, 100), 1e6)])
+    batch = batch._replace(
+        targets=more, tails=torch.zeros(2, 100), units=(0.5, 0.1), multipliers=(1.0, 1.0), excess=(0.0, 5.0)
+    )
+    with_gate(Nothing(), policy)(batch, seeded(0))
+    assert float(policy.gate.mean.abs().max()) < 10 and policy.gate.prices.tolist() == [FIRST_PRICE]
 
 
 def test_other_units_do_not_change_the_predictions() -> None:
