@@ -69,8 +69,8 @@ _MODEL = {
 _FETCH = _MODEL["safe-fetch-reach"]
 _LIMITED = {
     **_MODEL,
-    # Leap across a narrow slab, stop before a wide one. The limit on the share of unsafe steps costs next to nothing and
-    # keeps the policy that stops from resting on the edge, where CVaR sees no harm.
+    # Leap across a narrow slab, stop before a wide one. The limit on the share of unsafe steps costs next to nothing
+    # and keeps the expert that stops from resting on the edge, where CVaR sees no harm.
     "safe-fetch-reach": replace(
         _FETCH,
         more_constraints=(FurtherConstraint(kind="chance", per="step", limit=0.045),),

@@ -222,7 +222,10 @@ def fresh_policy(
     generator: Generator,
     limits: int,
 ) -> NetworkPolicy:
-    """Make the policy that the settings ask for, for actions within `low` and `high` [nu]; a gate heeds so many limits."""
+    """Make the policy that the settings ask for, for actions within `low` and `high` [nu].
+
+    The gate of several experts heeds so many `limits`.
+    """
     if settings.experts == 1:
         return GaussianPolicy(low, high, centre, scale, settings, generator)
     return MixturePolicy(low, high, centre, scale, settings, generator, limits)

@@ -88,8 +88,8 @@ class Gate:
     """Lets a policy act only if an upper bound on each constrained value is within its target.
 
     A policy that looks too unsafe is first improved further, with a lower aim; if that does not help, the best known
-    policy that passes takes its place, or else the safest, with a notice. Without a limit a policy that looks worse than
-    the best of those that made a trial gives way to it, and improvement goes on from there.
+    policy that passes takes its place, or else the safest, with a notice. Without a limit a policy that looks worse
+    than the best of those that made a trial gives way to it, and improvement goes on from there.
     """
 
     def __init__(

@@ -47,7 +47,8 @@ class ConstraintSettings:
             raise UserError(f"a constraint's nu_floor is {self.nu_floor}; it lies in [0, 1]")
         if not self.nu_ceiling >= max(self.nu_floor, 1e-9):
             raise UserError(
-                f"a constraint's nu_ceiling is {self.nu_ceiling}; it is positive and at least nu_floor = {self.nu_floor}"
+                f"a constraint's nu_ceiling is {self.nu_ceiling}; it must be positive and at least its nu_floor = "
+                f"{self.nu_floor}"
             )
 
 
