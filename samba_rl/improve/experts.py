@@ -18,6 +18,8 @@ from torch import Generator, Tensor, nn
 from samba_rl.improve.policies import GaussianPolicy, PolicySettings, linear
 from samba_rl.types import Policy, Traces
 
+BY_CHANCE = 0.2
+"""Share of the trajectories to learn from in which chance chooses an expert once the experts are no longer apart."""
 FIRST_PRICE = 4.0
 """First price of each limit: high, so that the gate begins with what is safe."""
 GAIN = 1.4
@@ -127,23 +129,32 @@ class MixturePolicy(nn.Module):
         """Return the policy without noise: the likeliest expert acts by its mean."""
         return Chooser(self.actor.still(), self._likeliest, self.gate.experts)
 
-    def learning(self) -> MixturePolicy | Chooser:
-        """Return the policy whose traces to learn from: while the experts are apart, all of them act equally often."""
-        return Chooser(self.actor, self._any, self.gate.experts) if self.gate.apart else self
+    def learning(self) -> Chooser:
+        """Return the policy whose traces to learn from: in some of them, chance chooses an expert."""
+        return Chooser(self.actor, self._explore, self.gate.experts)
+
+    def by_chance(self, n: int) -> Tensor:
+        """Return in which of n trajectories of `learning` chance chose [n] (bool): in all while the experts are apart.
+
+        It goes on in a few of them, so that no expert forgets how to act where the gate does not choose it yet.
+        """
+        free = n if self.gate.apart else round(BY_CHANCE * n)
+        return torch.arange(n, device=self.centre.device) >= n - free
 
     def limited(self, traces: Traces) -> Traces:
-        """Return the traces on which limits are measured: while the experts are apart, those of the last one."""
-        if not self.gate.apart:
-            return traces
-        last = self.chosen(traces) == self.gate.experts - 1
-        return traces.where(last) if bool(last.any()) else traces
+        """Return the traces on which limits are measured: the gate's, or while there are none, the last expert's."""
+        kept = ~self.by_chance(len(traces.cost))
+        if self.gate.apart:
+            kept = self.chosen(traces) == self.gate.experts - 1
+        return traces.where(kept) if bool(kept.any()) else traces
 
-    def shares(self, traces: Traces) -> Tensor | None:
-        """Return the share of each multiplier that weighs on a trajectory [B]; None for all of it.
+    def shares(self, traces: Traces) -> Tensor:
+        """Return the share of each multiplier that weighs on a trajectory [B].
 
-        While the experts are apart it rises evenly from 0 for the first one, which heeds the cost alone, to 1.
+        It is 1 where the gate chose. Where chance did, it rises evenly from 0 for the first expert, which heeds the
+        cost alone, to 1.
         """
-        return self.chosen(traces) / (self.gate.experts - 1) if self.gate.apart else None
+        return torch.where(self.by_chance(len(traces.cost)), self.chosen(traces) / (self.gate.experts - 1), 1.0)
 
     def chosen(self, traces: Traces) -> Tensor:
         """Return the expert of each trajectory of this policy [B]."""
@@ -161,9 +172,10 @@ class MixturePolicy(nn.Module):
     def _likeliest(self, observation: Tensor, generator: Generator) -> Tensor:  # noqa: ARG002 - no noise
         return self.gate.logits(self.first_inputs(observation)).argmax(-1)
 
-    def _any(self, observation: Tensor, generator: Generator) -> Tensor:
-        shape = (len(observation),)
-        return torch.randint(self.gate.experts, shape, generator=generator, device=observation.device)
+    def _explore(self, observation: Tensor, generator: Generator) -> Tensor:
+        n = len(observation)
+        any_of_them = torch.randint(self.gate.experts, (n,), generator=generator, device=observation.device)
+        return torch.where(self.by_chance(n), any_of_them, self._choose(observation, generator))
 
 
 NetworkPolicy: TypeAlias = "GaussianPolicy | MixturePolicy"

@@ -81,9 +81,9 @@ class PolicySettings:
     limits, and any between them under a share of the multipliers. Until then the last one makes the real trials."""
     gate_hidden: tuple[int, ...] = (64, 64)
     """Units in each hidden layer (tanh) of the gate."""
-    gate_rate: float = 3e-3
+    gate_rate: float = 5e-3
     """Learning rate of the gate (Adam)."""
-    gate_passes: int = 10
+    gate_passes: int = 30
     """Steps of the gate's regression in each control iteration."""
 
     def __post_init__(self) -> None:

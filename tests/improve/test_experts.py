@@ -121,15 +121,24 @@ def test_experts_are_apart_at_first() -> None:
     traces = run(policy.learning(), 300)
     counts = torch.bincount(policy.chosen(traces), minlength=3)
     assert int(counts.min()) > 70  # all act equally often, whatever the gate says
-    shares = policy.shares(traces)
-    assert shares is not None and torch.equal(shares, policy.chosen(traces) / 2)
+    assert torch.equal(policy.shares(traces), policy.chosen(traces) / 2)
     assert len(policy.limited(traces).cost) == int(counts[2])  # limits are measured on the last one
     assert set(policy.chosen(run(policy)).tolist()) == {2}  # which acts on the real system
     assert set(policy.chosen(run(policy.still())).tolist()) == {2}
     with torch.no_grad():
         policy.gate.age.fill_(2)
-    assert policy.learning() is policy and policy.shares(traces) is None and policy.limited(traces) is traces
     assert set(policy.chosen(run(policy)).tolist()) > {0}
+
+
+def test_chance_goes_on_choosing_in_a_few_trajectories_of_those_to_learn_from() -> None:
+    policy = mixture()
+    traces = run(policy.learning(), 200)
+    chosen, by_gate = policy.chosen(traces), traces.x[:, 0, 1] > 0
+    assert torch.equal(chosen[:160] == 1, by_gate[:160])
+    assert 5 < int((chosen[160:] != by_gate[160:].long()).sum()) < 35  # half of them are not what the gate would choose
+    assert len(policy.limited(traces).cost) == 160  # limits are measured where the gate chose
+    shares = policy.shares(traces)
+    assert torch.equal(shares[:160], torch.ones(160)) and torch.equal(shares[160:], chosen[160:].float())
 
 
 def test_several_experts_need_a_model_and_an_update_without_its_own_dual() -> None:

@@ -14,10 +14,10 @@ from samba_rl.types import State
 
 MEMORY = 0.9
 """Share of the moments of the gate's targets that remains after an update."""
-RISE, FALL = 0.15, 0.05
+RISE, FALL = 0.15, 0.1
 """Largest changes of the logarithm of a price in an update: that of a value at twice its aim, and that of no value."""
-MOST_PRICE = 1e4
-"""Largest price, and the inverse of the least one."""
+MOST_PRICE = 20.0
+"""Largest price, and the inverse of the least one: if the experts themselves break a limit, no choice can mend that."""
 SHARPNESS = 10.0
 """Difference in the Lagrangian, in typical differences in cost, is multiplied by this in the logits."""
 
