@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 
 import pytest
-import torch
 
 from samba_rl.improve.advantages import AdvantageSettings
 from samba_rl.improve.constraints import Constraint, CVaR
