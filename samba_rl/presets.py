@@ -19,7 +19,7 @@ from samba_rl.agents.settings import (
 from samba_rl.errors import UserError, did_you_mean
 from samba_rl.events import Log
 from samba_rl.improve.advantages import AdvantageSettings
-from samba_rl.improve.limits import ConstraintSettings, FurtherConstraint, MultiplierSettings
+from samba_rl.improve.limits import ConstraintSettings, MultiplierSettings
 from samba_rl.improve.policies import PolicySettings
 from samba_rl.improve.step import WeightSettings
 from samba_rl.improve.updates.proximal import ProximalSettings
@@ -65,20 +65,6 @@ _MODEL = {
     ),
 }
 
-
-_FETCH = _MODEL["safe-fetch-reach"]
-_LIMITED = {
-    **_MODEL,
-    # Leap across a narrow slab, stop before a wide one. The limit on the share of unsafe steps costs next to nothing
-    # and keeps the expert that stops from resting on the edge, where CVaR sees no harm.
-    "safe-fetch-reach": replace(
-        _FETCH,
-        more_constraints=(FurtherConstraint(kind="chance", per="step", limit=0.045),),
-        imagination=replace(_FETCH.imagination, starts=0),
-        policy=replace(_FETCH.policy, experts=2, apart=80),
-    ),
-}
-"""Where they differ for learners with a limit."""
 
 _MODEL_SMOKE = ModelBasedSettings(
     real_samples=120,
@@ -269,8 +255,7 @@ def make_settings(task: str, learner: str | Learner = "samba", preset: str = "de
     family = _FAMILIES[type(row.source)]
     if preset not in family:
         raise UserError(f"no preset is called '{preset}'; {did_you_mean(preset, family)}")
-    limited = preset == "default" and isinstance(row.source, GPModel) and row.constraint is not None
-    systems: Mapping[str, Settings] = _LIMITED if limited else family[preset]
+    systems = family[preset]
     settings = systems.get(task, systems[ANY])
     budgets = next((each for name, each in _PAPER_SAMPLES.items() if LEARNERS[name] == row), {})
     return replace(settings, real_samples=budgets[task]) if preset == "paper" and task in budgets else settings
