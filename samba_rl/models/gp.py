@@ -191,10 +191,13 @@ class GPDynamics:
 
     # Predicting -------------------------------------------------------------------------------------------------------
 
-    def predict(self, queries: Tensor, *, loo: bool = False) -> Prediction:
-        """Predict the change of state at raw model inputs [B, ni]; with `loo`, the same pass also gives ζ_LOO."""
+    def predict(self, queries: Tensor, *, loo: bool = False, blur: float = 0.0) -> Prediction:
+        """Predict the change of state at raw model inputs [B, ni].
+
+        With `loo`, the same pass also gives ζ_LOO; `blur` is `LeaveOneOut.noise`.
+        """
         normalised = self.normalised(queries)
-        mean, variance, zeta = self._rollout_posterior.predict(normalised, loo=loo)
+        mean, variance, zeta = self._rollout_posterior.predict(normalised, loo=loo, blur=blur)
         return Prediction(self.denormalised(mean), variance * self._spread.square(), zeta)
 
     def normalised(self, queries: Tensor) -> Tensor:

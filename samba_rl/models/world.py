@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, final
 
 import torch
@@ -11,6 +11,7 @@ from torch import Generator, Tensor
 
 from samba_rl.errors import UserError
 from samba_rl.models.gp import GPDynamics
+from samba_rl.models.information import InformationGain
 from samba_rl.models.pathwise import Functions
 from samba_rl.models.zeta import Zeta
 from samba_rl.tasks.rollout import rollout
@@ -137,5 +138,11 @@ class ModelSource:
 
     def __call__(self, policy: Policy, n: int, generator: Generator) -> Traces:
         """Imagine n trajectories under the policy."""
-        world = ModelWorld(self.model, zeta=self.zeta, draw=self.draw, share=self.share, starts=self.starts)
-        return rollout(world, policy, n, generator=generator)
+        joint = self.zeta if isinstance(self.zeta, InformationGain) else None
+        by_step = self.zeta if joint is None else None
+        world = ModelWorld(self.model, zeta=by_step, draw=self.draw, share=self.share, starts=self.starts)
+        traces = rollout(world, policy, n, generator=generator)
+        if joint is None:
+            return traces
+        gained = joint.along(self.model, self.model.task.model_inputs(traces.x[:, :-1], traces.u))
+        return replace(traces, zeta=gained.to(traces.cost) * traces.active)
