@@ -193,7 +193,7 @@ def _model_paper(column: _Column) -> ModelBasedSettings:
         imagination=ImaginationSettings(
             100, 100, column.batch // STEPS, draw="marginals", candidates=1, starts=0, restart="off"
         ),
-        weights=WeightSettings(spread=False, least_cost_weight=None),
+        weights=WeightSettings(spread=False, explore=0),
         model=GPSettings(fit=plain, sparse_above=10_000, calibration="none"),
     )
     return _paper(base, column)

@@ -52,6 +52,8 @@ class Agent(AnyAgent):
         self._schedule = Schedule(settings, task.horizon)
         judged, shielded = self._experience.judged, self._experience.shielded
         self._gate = Gate(self.constraints, self.multipliers, self._feasibility, judged, shielded=shielded)
+        self._explore = settings.weighting.explore if learner.zeta is not None else 0
+        self._worth = settings.weighting.worth
         self._latest: ImprovementReport | None = None
         self._work: Improvement | None = None
         self._asked = False
@@ -182,10 +184,11 @@ class Agent(AnyAgent):
 
     @property
     def least_cost_weight(self) -> float:
-        """Return the lower bound of λ_π; after the last trial more information is of no use."""
-        return (
-            1.0 if self.work.cost_alone else self._numbers.weighting.least_at(1.0 if self.work.last else self.progress)
-        )
+        """Return the lower bound of λ_π; it is 1 where no information is sought."""
+        work = self.work
+        if work.cost_alone or (self._explore and work.base is None):
+            return 1.0
+        return self._numbers.weighting.least_at(1.0 if work.last else self.progress)
 
     def snapshot(self) -> Snapshot:
         """Copy everything that a control iteration changes."""
@@ -213,6 +216,12 @@ class Agent(AnyAgent):
             work.cleared = True
             return
         policy, seed = self.improver.policy, self._seed()
+        if work.base is not None:
+            with self.clock("gate"):
+                notices = self._gate.let_explore(policy, work, imagine, seed, self.iteration + 1, self._worth)
+            Snapshot.from_state(work.end_exploring()).restore_learned(self.improver, self.multipliers)
+            yield from notices
+            return
         if work.starts or work.rivals:
             work.rivals.append(self.snapshot().state_dict())
         if work.starts:
@@ -228,6 +237,8 @@ class Agent(AnyAgent):
                 notices += self._gate.hand_over(policy, work, imagine, seed)
             else:
                 notices += self._gate.before_trial(policy, work, imagine, seed, self.iteration + 1)
+                if work.cleared and self._explore:
+                    work.begin_exploring(self.snapshot().state_dict(), self._explore)
         yield from notices
 
     def _start_beside(self) -> None:
@@ -275,7 +286,7 @@ class Agent(AnyAgent):
     ) -> ImprovementReport:
         """Return the report of a control iteration; `step` is None if the update was undone."""
         critics = len(self.learner.objectives) + len(self.constraints)
-        self._latest = ImprovementReport(
+        report = ImprovementReport(
             iteration=self.iteration,
             control=self.work.control,
             controls=self.work.controls,
@@ -292,7 +303,11 @@ class Agent(AnyAgent):
             critic_loss=(math.nan,) * critics if step is None else step.critic_loss,
             seconds=self.clock.seconds,
         )
-        return self._latest
+        if self.work.base is None:
+            self._latest = report
+        else:
+            self.work.information.append(report.model_zeta)
+        return report
 
     # Continuing exactly ---------------------------------------------------------------------------------------------
 
@@ -311,7 +326,12 @@ class Agent(AnyAgent):
             "feasibility": self._feasibility.state_dict(),
             "improvement": None
             if work is None
-            else {**vars(work), "candidates": [*work.candidates], "rivals": [*work.rivals]},
+            else {
+                **vars(work),
+                "candidates": [*work.candidates],
+                "rivals": [*work.rivals],
+                "information": [*work.information],
+            },
             "asked": self._asked,
             "gate": self._gate.state_dict(),
         }

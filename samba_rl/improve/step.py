@@ -13,7 +13,7 @@ from samba_rl.improve.constraints import Constraint
 from samba_rl.improve.objectives import Objective
 from samba_rl.improve.policies import GaussianPolicy
 from samba_rl.improve.updates.batch import Batch
-from samba_rl.improve.updates.min_norm import min_norm_weights, policy_gradients
+from samba_rl.improve.updates.min_norm import comparable_weights, min_norm_weights, policy_gradients
 from samba_rl.improve.updates.rules import UpdateRule, UpdateSettings
 from samba_rl.types import State, Traces
 
@@ -23,11 +23,17 @@ class WeightSettings:
     """λ_π, the weight of cost against information: the shortest convex combination of their gradients."""
 
     spread: bool = True
-    """Measure both advantages in their own standard deviations first. In their own units the shortest combination
-    would belong to whichever has the smaller numbers."""
-    least_cost_weight: float | None = 0.7
+    """Measure both advantages in their own standard deviations, and combine gradients of unit length. As they are, the
+    shortest combination would belong to whichever is the shorter, and the other would be ignored."""
+    least_cost_weight: float | None = None
     """Lower bound of λ_π at the start of a run. It rises to 1 by the end, where more information no longer pays. None:
     no lower bound; λ_π is the paper's, the weight of the shortest combination."""
+    explore: int = 10
+    """Control iterations in which a copy of the policy seeks information under the same limits before each trial, while
+    the policy itself minimises the cost alone. 0: there is no copy; information counts in every control iteration."""
+    worth: float = 1.0
+    """Information that the copy must be expected to gain beyond the policy itself, in nats per trajectory; otherwise
+    the policy makes the trial."""
 
     def least_at(self, progress: float) -> float:
         """Return the lower bound of λ_π when this share of the real samples is spent."""
@@ -141,14 +147,14 @@ class Improver:
 
     def min_norm(self, advantages: Advantages, least: float) -> tuple[float, ...]:
         """Return the weights of the objectives: the min-norm point of their gradients, the first at least `least`."""
-        if len(self._objectives) < 2:
-            return (1.0,) * len(self._objectives)
+        if len(self._objectives) < 2 or least >= 1:
+            return (1.0, *(0.0 for _ in self._objectives[1:]))
         gradients = policy_gradients(self.policy, advantages.inputs, advantages.raw, advantages.objectives)
-        weight = min_norm_weights(gradients).cpu()
+        weight = comparable_weights(gradients) if self._spread else min_norm_weights(gradients)
         if weight[0] < least:
             rest = weight[1:] / weight[1:].sum().clamp(min=1e-12)
             weight = torch.cat([weight.new_tensor([least]), (1 - least) * rest])
-        return tuple(weight.tolist())
+        return tuple(weight.cpu().tolist())
 
     @property
     def finite(self) -> bool:

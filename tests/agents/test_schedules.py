@@ -31,6 +31,7 @@ def _one_thread() -> Iterator[None]:
 
 def run(settings: ModelBasedSettings) -> list[list[ImprovementReport]]:
     """Return the reports of the improvements of a run, whose episodes of 10 steps do not fill the budget."""
+    settings = replace(settings, weights=replace(settings.weights, explore=0))
     agent, events = agent_of(learner="samba", settings=replace(settings, real_samples=55, episodes=1))
     spend(agent)
     assert agent.real_samples == 50
@@ -44,7 +45,7 @@ def least_weights(monkeypatch: pytest.MonkeyPatch) -> None:
     def information(gradients: Tensor) -> Tensor:
         return torch.tensor([0.0, 1.0], dtype=torch.float64)
 
-    monkeypatch.setattr(step, "min_norm_weights", information)
+    monkeypatch.setattr(step, "comparable_weights", information)
 
 
 def test_the_least_weight_of_the_cost_rises_to_one_after_the_last_trial(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -58,7 +59,8 @@ def test_the_least_weight_of_the_cost_rises_to_one_after_the_last_trial(monkeypa
 def test_after_the_last_trial_the_cost_alone_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     """However much of the budget is left."""
     least_weights(monkeypatch)
-    agent, events = agent_of(learner="samba", settings=replace(PLAIN, real_samples=1000))
+    weights = WeightSettings(least_cost_weight=0.7, explore=0)
+    agent, events = agent_of(learner="samba", settings=replace(PLAIN, real_samples=1000, weights=weights))
     agent.tell(real(2))
     agent.ask()
     early = improvements(events)[-1].lambda_pi

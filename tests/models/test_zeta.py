@@ -41,7 +41,13 @@ def test_the_prediction_comes_along(name: str, model: GPDynamics) -> None:
 
 
 def test_equal_values_are_equal() -> None:
-    expected = [LeaveOneOut(), LeaveOneOut(noise=0.01), Bootstrap(partitions=5, seed=0), Entropy(), InformationGain(0.1)]
+    expected = [
+        LeaveOneOut(),
+        LeaveOneOut(noise=0.01),
+        Bootstrap(partitions=5, seed=0),
+        Entropy(),
+        InformationGain(0.1),
+    ]
     assert list(ZETAS.values()) == expected
     assert Bootstrap(seed=1) != Bootstrap() and len({*ZETAS.values(), Bootstrap()}) == 5
     with pytest.raises(UserError, match="partitions = 0; it must be at least 1"):
