@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         GPModel as GPModel,
         Information as Information,
         Learner as Learner,
+        InformationGain as InformationGain,
         LeaveOneOut as LeaveOneOut,
         Projection as Projection,
         Proximal as Proximal,
@@ -55,7 +56,7 @@ _HOMES = {
     "samba_rl.data": "DataSet Schema",
     "samba_rl.errors": "Paused Stopped UserError",
     "samba_rl.improve.policies": "GaussianPolicy UniformPolicy",
-    "samba_rl.learners": "LEARNERS Chance Cost CVaR Entropy Expectation GPModel Information Learner LeaveOneOut "
+    "samba_rl.learners": "LEARNERS Chance Cost CVaR Entropy Expectation GPModel Information InformationGain Learner LeaveOneOut "
     "Projection Proximal RealTrials TrustRegion",
     "samba_rl.models.gp": "GPDynamics GPSettings",
     "samba_rl.models.world": "ModelWorld",

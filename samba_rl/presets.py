@@ -27,6 +27,7 @@ from samba_rl.improve.updates.trust_region import TrustRegionSettings
 from samba_rl.learners import LEARNERS, GPModel, LatentModel, Learner, RealTrials, TraceSource, find_learner
 from samba_rl.models.gp import GPSettings
 from samba_rl.models.likelihood import FitSettings
+from samba_rl.models.zeta import LeaveOneOut
 from samba_rl.planet.latent import LatentSettings
 from samba_rl.planet.planner import PlannerSettings
 from samba_rl.planet.settings import PlanetSettings
@@ -74,6 +75,7 @@ _MODEL_SMOKE = ModelBasedSettings(
     imagination=ImaginationSettings(
         iterations=2, last_iterations=2, trajectories=20, candidates=2, judged=100, starts=1, start_iterations=2
     ),
+    weights=WeightSettings(explore=2),
     update=ProximalSettings(epochs=2, minibatch=300),
     model=GPSettings(fit=FitSettings(iterations=10)),
 )
@@ -247,6 +249,14 @@ _FAMILIES: dict[type[TraceSource], Family] = {
 to the letter (docs/paper.md). smoke: a few seconds, to see whether everything works."""
 
 PRESETS = ("default", "paper", "smoke")
+
+
+def find_row(learner: str | Learner, preset: str = "default") -> Learner:
+    """Return the row of that name, with the paper's ζ in the preset `paper`; a row of your own is left as it is."""
+    row = find_learner(learner)
+    if preset == "paper" and isinstance(learner, str) and row.zeta is not None:
+        return row.with_zeta(LeaveOneOut())
+    return row
 
 
 def make_settings(task: str, learner: str | Learner = "samba", preset: str = "default") -> Settings:

@@ -15,7 +15,7 @@ WALK = (
     "agents/experience.py",
     "models/gp.py",
     "models/exact.py",
-    "models/zeta.py",
+    "models/information.py",
     "models/world.py",
     "tasks/rollout.py",
     "improve/step.py",

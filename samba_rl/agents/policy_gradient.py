@@ -326,12 +326,7 @@ class Agent(AnyAgent):
             "feasibility": self._feasibility.state_dict(),
             "improvement": None
             if work is None
-            else {
-                **vars(work),
-                "candidates": [*work.candidates],
-                "rivals": [*work.rivals],
-                "information": [*work.information],
-            },
+            else {name: [*value] if isinstance(value, list) else value for name, value in vars(work).items()},
             "asked": self._asked,
             "gate": self._gate.state_dict(),
         }

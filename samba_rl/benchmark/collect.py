@@ -15,8 +15,8 @@ from samba_rl.benchmark.cells import Cell, CellResult, read_result, result_of
 from samba_rl.data.files import JSON_LIMIT, read_own
 from samba_rl.data.plain import to_plain
 from samba_rl.errors import UserError
-from samba_rl.learners import Learner, find_learner
-from samba_rl.presets import make_settings
+from samba_rl.learners import Learner
+from samba_rl.presets import find_row, make_settings
 from samba_rl.runs.evaluation import read_evaluations
 from samba_rl.runs.limits import Breach, breaches, measured_breaches
 
@@ -145,7 +145,7 @@ def _is_of(result: CellResult, run: Run) -> bool:
 def _cell(result: CellResult) -> Found:
     cell = result.cell
     try:
-        row = find_learner(cell.learner)
+        row = find_row(cell.learner, cell.preset)
         settings = _named(row, cell.settings())
         usual = _named(row, make_settings(cell.task, row, cell.preset))
     except UserError:  # the system or the learner is not known here
@@ -175,7 +175,7 @@ def cell_of(run: Run) -> Cell:
         for scale in (1.0, run.settings.real_samples / usual.real_samples):
             for xi in (None, *whole):
                 named = replace(cell, limit=xi, budget_scale=scale)
-                if named.settings() == run.settings and find_learner(run.learner) == run.row:
+                if named.settings() == run.settings and find_row(run.learner, run.preset) == run.row:
                     return named
     except UserError:  # a user's own system or learner
         pass
@@ -186,7 +186,7 @@ def cell_of(run: Run) -> Cell:
 def changes(run: Run) -> list[tuple[str, Any]]:
     """Return the names and values of the settings that differ from those of the run's learner and preset."""
     try:
-        usual = _named(find_learner(run.learner), make_settings(run.task.name, run.learner, run.preset))
+        usual = _named(find_row(run.learner, run.preset), make_settings(run.task.name, run.learner, run.preset))
     except UserError:  # a user's own learner
         return []
     return [(name, value) for name, value in _named(run.row, run.settings).items() if usual.get(name) != value]

@@ -25,9 +25,9 @@ from samba_rl.errors import UserError
 from samba_rl.improve.constraints import KINDS
 from samba_rl.improve.limits import FurtherConstraint
 from samba_rl.improve.objectives import Information
-from samba_rl.learners import LEARNERS, NONE, UPDATES, Learner, Planning, find_learner
+from samba_rl.learners import LEARNERS, NONE, UPDATES, Learner, Planning
 from samba_rl.models.zeta import ZETAS
-from samba_rl.presets import make_settings
+from samba_rl.presets import find_row, make_settings
 from samba_rl.runs.session import About
 from samba_rl.tasks import TASKS
 
@@ -74,9 +74,10 @@ class Options:
     preset: str = "default"
     """Preset that the settings start from. paper: the paper's table of hyper-parameters. smoke: a few seconds, to see
     whether everything works."""
-    zeta: Literal["none", "loo", "bootstrap", "entropy"] = "none"
-    """Exploration signal ζ of a learner on a GP model. loo: sensitivity of the model to leaving out a data point.
-    bootstrap: its bootstrap estimate. entropy: predictive entropy. none: no exploration."""
+    zeta: Literal["none", "information", "loo", "loo-observed", "bootstrap", "entropy"] = "none"
+    """Exploration signal ζ of a learner on a GP model. information: what a whole trajectory would tell. loo:
+    sensitivity of the model to leaving out a data point (the paper's). loo-observed: the same of a noisy observation.
+    bootstrap: estimate of loo by halves of the data. entropy: predictive entropy. none: no exploration."""
     rule: Literal["proximal", "trust-region", "projection", "none"] = "proximal"
     """Update of the policy. proximal: clipped steps (PPO). trust-region: a natural-gradient step within a trust region
     (TRPO). projection: such a step that keeps to the limit by itself (CPO). none: no update, for a planner."""
@@ -104,7 +105,8 @@ class Options:
     @property
     def row(self) -> Learner:
         """Return the learner with the choices that the flags changed."""
-        row, words = find_learner(self.learner), to_words(find_learner(self.learner))
+        row = find_row(self.learner, self.preset)
+        words = to_words(row)
         if self.zeta != words["zeta"]:
             row = row.with_zeta({NONE: None, **ZETAS}[self.zeta])
         if (self.kind, self.rule) != (words["constraint"], words["update"]):
@@ -150,7 +152,7 @@ def _parse(arguments: list[str], task: Task | None, learner: str, preset: str) -
         settings = replace(settings, more_constraints=_more_constraints(arguments))
     else:
         arguments = [re.sub(r"^--model\.", "--latent.", argument) for argument in arguments]
-    words = to_words(find_learner(learner))
+    words = to_words(find_row(learner, preset))
     default = Options(
         tyro.MISSING, settings, learner, preset, words["zeta"], rule=words["update"], kind=words["constraint"]
     )

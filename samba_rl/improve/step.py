@@ -28,7 +28,7 @@ class WeightSettings:
     least_cost_weight: float | None = None
     """Lower bound of λ_π at the start of a run. It rises to 1 by the end, where more information no longer pays. None:
     no lower bound; λ_π is the paper's, the weight of the shortest combination."""
-    explore: int = 10
+    explore: int = 15
     """Control iterations in which a copy of the policy seeks information under the same limits before each trial, while
     the policy itself minimises the cost alone. 0: there is no copy; information counts in every control iteration."""
     worth: float = 1.0

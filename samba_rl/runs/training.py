@@ -15,8 +15,8 @@ from samba_rl.data import DataSet
 from samba_rl.data.plain import from_plain, to_plain
 from samba_rl.errors import Stopped
 from samba_rl.events import Log
-from samba_rl.learners import Learner, find_learner
-from samba_rl.presets import make_settings
+from samba_rl.learners import Learner
+from samba_rl.presets import find_row, make_settings
 from samba_rl.runs.checks import changed, check, earlier_transitions
 from samba_rl.runs.folder import CONFIG, METRICS, SUMMARY, read_events
 from samba_rl.runs.loading import current_config, load_run, specification
@@ -66,7 +66,7 @@ def train(
         changes: Fields of the settings to change, such as real_samples=300 or constraint={"limit": 0.5}.
     """
     system = make_task(task) if isinstance(task, str) else task
-    row = find_learner(learner)
+    row = find_row(learner, preset)
     usual = make_settings(system.name, row, preset)
     chosen = changed(usual if settings is None else settings, changes)
     if isinstance(data, (str, Path)):

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from samba_rl.agents.settings import ModelBasedSettings
+from samba_rl.improve.policies import GaussianPolicy
 from samba_rl.improve.step import WeightSettings
 from samba_rl.learners import LEARNERS
 from samba_rl.models.information import InformationGain
@@ -46,6 +47,7 @@ def test_the_copy_acts_and_the_policy_goes_on_as_if_there_had_been_none(base: Mo
     for one in (agent, other):
         one.tell(real(2))
     acting, itself = agent.ask(), other.ask()
+    assert isinstance(acting, GaussianPolicy) and isinstance(itself, GaussianPolicy)
     assert same_policy(agent.policy, other.policy) and same_policy(agent.policy, itself)
     assert not same_policy(acting, agent.policy)
     assert any("a copy of the policy that seeks information makes it" in text for text in notices(events))
@@ -78,4 +80,6 @@ def test_a_run_that_stops_while_the_copy_seeks_information_goes_on_to_the_same_e
         other, _ = agent_of(learner=SEEKING, settings=settings(ALWAYS, QUICK))
         list(other.load_state_dict(copy, agent.data))
         list(other.improve())
-        assert same_policy(other.policy, agent.policy) and same_policy(other.acting(), agent.acting())
+        one, two = agent.acting(), other.acting()
+        assert isinstance(one, GaussianPolicy) and isinstance(two, GaussianPolicy)
+        assert same_policy(other.policy, agent.policy) and same_policy(one, two)

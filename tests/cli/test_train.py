@@ -19,7 +19,7 @@ from samba_rl.improve.constraints import Chance, Expectation
 from samba_rl.improve.limits import ConstraintSettings, FurtherConstraint
 from samba_rl.improve.updates.rules import TrustRegion
 from samba_rl.learners import LEARNERS, Learner
-from samba_rl.models.zeta import Bootstrap, Entropy
+from samba_rl.models.zeta import Bootstrap, Entropy, LeaveOneOut
 from samba_rl.presets import make_settings
 from samba_rl.tasks.task import Task
 from tests.cli.commands import DONE, LINE, QUICK, ROOT, error_of
@@ -155,7 +155,7 @@ def test_help_shows_the_defaults_of_the_system(capsys: pytest.CaptureFixture[str
 @pytest.mark.parametrize(
     ("learner", "zeta", "rule", "kind"),
     [
-        ("samba", "loo", "proximal", "cvar"),
+        ("samba", "information", "proximal", "cvar"),
         ("ppilco", "none", "proximal", "none"),
         ("cpo", "none", "projection", "expectation"),
         ("planet-rs", "none", "none", "none"),
@@ -166,7 +166,7 @@ def test_help_shows_the_choices_of_the_learner(
 ) -> None:
     text = help_of(["safe-pendulum", "--learner", learner], capsys)
     for flag, choices, default in (
-        ("--zeta", "{none,loo,bootstrap,entropy}", zeta),
+        ("--zeta", "{none,information,loo,loo-observed,bootstrap,entropy}", zeta),
         ("--rule", "{proximal,trust-region,projection,none}", rule),
         ("--constraint.kind", "{cvar,expectation,chance,none}", kind),
     ):
@@ -181,14 +181,14 @@ SAMBA = LEARNERS["samba"]
     ("flags", "row"),
     [
         ([], SAMBA),
-        (["--zeta", "loo", "--rule", "proximal", "--constraint.kind", "cvar"], SAMBA),
+        (["--zeta", "information", "--rule", "proximal", "--constraint.kind", "cvar"], SAMBA),
         (["--zeta", "entropy"], SAMBA.with_zeta(Entropy())),
         (["--zeta=bootstrap"], SAMBA.with_zeta(Bootstrap())),
         (["--zeta", "none"], LEARNERS["sppilco"]),
         (["--rule", "trust-region"], replace(SAMBA, update=TrustRegion())),
         (["--constraint.kind", "chance"], replace(SAMBA, constraint=Chance)),
         (["--zeta", "none", "--constraint.kind", "none"], LEARNERS["ppilco"]),
-        (["--learner", "ppilco", "--constraint.kind", "cvar", "--zeta", "loo"], SAMBA),
+        (["--learner", "ppilco", "--constraint.kind", "cvar", "--zeta", "information"], SAMBA),
         (["--learner", "trpo", "--rule", "projection", "--constraint.kind", "expectation"], LEARNERS["cpo"]),
     ],
 )
@@ -196,6 +196,15 @@ def test_flags_change_the_row(flags: list[str], row: Learner) -> None:
     _, options = parsed("safe-pendulum", *flags)
     assert options.row == row
     assert options.settings == make_settings("safe-pendulum", row)
+
+
+def test_the_preset_of_the_paper_seeks_what_the_paper_does() -> None:
+    _, options = parsed("safe-pendulum", "--preset", "paper")
+    assert options.row == SAMBA.with_zeta(LeaveOneOut())
+    _, options = parsed("safe-pendulum", "--preset", "paper", "--zeta", "entropy")
+    assert options.row == SAMBA.with_zeta(Entropy())
+    _, options = parsed("safe-pendulum", "--preset", "paper", "--learner", "sppilco")
+    assert options.row == LEARNERS["sppilco"]
 
 
 @pytest.mark.parametrize(

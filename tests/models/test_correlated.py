@@ -178,9 +178,9 @@ def test_chunks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = posterior.predict(queries, loo=True)
     plain, seen = CorrelatedPosterior._predict, []
 
-    def spy(self: CorrelatedPosterior, block: Tensor, *, loo: bool) -> Marginals:
+    def spy(self: CorrelatedPosterior, block: Tensor, *, loo: bool, blur: float) -> Marginals:
         seen.append(len(block))
-        return plain(self, block, loo=loo)
+        return plain(self, block, loo=loo, blur=blur)
 
     monkeypatch.setattr(marginals, "CHUNK", 17 * 6 * D * D)
     monkeypatch.setattr(CorrelatedPosterior, "_predict", spy)

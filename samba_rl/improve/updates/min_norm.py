@@ -52,7 +52,8 @@ def comparable_weights(gradients: Tensor) -> Tensor:
         some = (lengths > 0).double()
         return some / some.sum() if bool(some.any()) else torch.full_like(some, 1 / len(some))
     weights = min_norm_weights(gradients / lengths[:, None].to(gradients)).to(lengths) / lengths
-    return weights / weights.sum()
+    shares: Tensor = weights / weights.sum()
+    return shares
 
 
 def policy_gradients(policy: GaussianPolicy, inputs: Tensor, raw: Tensor, advantages: Tensor) -> Tensor:
