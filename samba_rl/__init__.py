@@ -21,8 +21,8 @@ if TYPE_CHECKING:
         Expectation as Expectation,
         GPModel as GPModel,
         Information as Information,
-        Learner as Learner,
         InformationGain as InformationGain,
+        Learner as Learner,
         LeaveOneOut as LeaveOneOut,
         Projection as Projection,
         Proximal as Proximal,
@@ -56,8 +56,8 @@ _HOMES = {
     "samba_rl.data": "DataSet Schema",
     "samba_rl.errors": "Paused Stopped UserError",
     "samba_rl.improve.policies": "GaussianPolicy UniformPolicy",
-    "samba_rl.learners": "LEARNERS Chance Cost CVaR Entropy Expectation GPModel Information InformationGain Learner LeaveOneOut "
-    "Projection Proximal RealTrials TrustRegion",
+    "samba_rl.learners": "LEARNERS Chance Cost CVaR Entropy Expectation GPModel Information InformationGain Learner "
+    "LeaveOneOut Projection Proximal RealTrials TrustRegion",
     "samba_rl.models.gp": "GPDynamics GPSettings",
     "samba_rl.models.world": "ModelWorld",
     "samba_rl.planet.policy": "PlanningPolicy",

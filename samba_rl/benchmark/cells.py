@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -10,13 +11,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from samba_rl.agents.settings import PolicyGradientSettings, Settings
-from samba_rl.benchmark.audit import Audit
+from samba_rl.benchmark.audit import Audit, Audited
+from samba_rl.benchmark.wide import wide_error
 from samba_rl.data.files import JSON_LIMIT, disk_error, read_own, replacing
 from samba_rl.data.plain import from_plain, to_plain
-from samba_rl.errors import UserError
+from samba_rl.errors import UserError, did_you_mean
 from samba_rl.events import Event, ImprovementReport, TrialReport
-from samba_rl.learners import find_learner
-from samba_rl.presets import make_settings
+from samba_rl.learners import NONE, Learner
+from samba_rl.models.zeta import ZETAS
+from samba_rl.presets import find_row, make_settings
 from samba_rl.runs.evaluation import Evaluation
 from samba_rl.tasks import make_task
 
@@ -47,19 +50,32 @@ class Cell:
     """Limit ξ on the safety cost of a trajectory; None: the preset's."""
     budget_scale: float = 1.0
     """Share of the preset's real samples that is spent."""
+    zeta: str = ""
+    """Exploration signal ζ in place of the learner's own, as the flag --zeta has it; empty: its own."""
+
+    def __post_init__(self) -> None:
+        if self.zeta and self.zeta not in (NONE, *ZETAS):
+            raise UserError(f"no ζ is called '{self.zeta}'; {did_you_mean(self.zeta, (NONE, *ZETAS))}")
+
+    @property
+    def row(self) -> Learner:
+        """Return the learner's row."""
+        row = find_row(self.learner, self.preset)
+        return row if not self.zeta else row.with_zeta(None if self.zeta == NONE else ZETAS[self.zeta])
 
     @property
     def name(self) -> str:
         """Return the name of the cell's file and folder."""
         limit = "" if self.limit is None else f"-xi{self.limit:g}"
         scale = "" if self.budget_scale == 1 else f"-budget{self.budget_scale:g}"
-        return f"{self.task}-{self.learner}-{self.preset}{limit}{scale}-{self.seed}"
+        zeta = "" if not self.zeta else f"-zeta-{self.zeta}"
+        return f"{self.task}-{self.learner}-{self.preset}{limit}{scale}{zeta}-{self.seed}"
 
     def settings(self) -> Settings:
         """Return the preset's settings with the cell's limit and budget."""
         settings = make_settings(self.task, self.learner, self.preset)
         horizon = make_task(self.task).horizon
-        if self.limit is not None and find_learner(self.learner).constraint is not None:
+        if self.limit is not None and self.row.constraint is not None:
             assert isinstance(settings, PolicyGradientSettings)
             settings = replace(settings, constraint=replace(settings.constraint, limit=self.limit, per="trajectory"))
         if self.budget_scale == 1:
@@ -104,6 +120,10 @@ class Tail:
     """Value that the learner aimed at."""
     realised: float
     """Value on the real system, from an audit outside learning, because a trial has too few episodes for a quantile."""
+    return_mean: float = math.nan
+    """Mean return on the real system, from the same audit."""
+    real_samples: int = 0
+    """Real steps before the policy's own trial; 0: not recorded."""
 
 
 @dataclass(frozen=True)
@@ -131,6 +151,9 @@ class CellResult:
     """First constraint after each trial; empty for learners without a model or a constraint."""
     versions: tuple[tuple[str, str], ...] = ()
     """Names and versions of the packages."""
+    model_error: float = math.nan
+    """Root mean square error of the final model's one-step predictions on a fixed wide set of states, in standard
+    deviations of the changes of state there; NaN without a model."""
 
 
 def curve_of(events: Sequence[Event]) -> tuple[Point, ...]:
@@ -149,11 +172,14 @@ def curve_of(events: Sequence[Event]) -> tuple[Point, ...]:
     )  # fmt: skip
 
 
-def tail_of(events: Sequence[Event], realised: Mapping[int, float]) -> tuple[Tail, ...]:
-    """Return the first constraint at the end of each improvement for which an audit has `realised` values, by trial."""
+def tail_of(events: Sequence[Event], realised: Mapping[int, Audited]) -> tuple[Tail, ...]:
+    """Return the first constraint at the end of each improvement for which there is an audit, by trial."""
     ends = {e.iteration: e for e in events if isinstance(e, ImprovementReport) and e.values}
+    samples = {e.iteration: e.real_samples for e in events if isinstance(e, TrialReport)}
     return tuple(
-        Tail(i, end.values[0], end.targets[0], realised[i]) for i, end in sorted(ends.items()) if i in realised
+        Tail(i, end.values[0], end.targets[0], *realised[i], real_samples=samples.get(i, 0))
+        for i, end in sorted(ends.items())
+        if i in realised
     )
 
 
@@ -171,13 +197,14 @@ def run_cell(
     from samba_rl.runs.folder import CONFIG
 
     settings = cell.settings()
-    audit = Audit(make_task(cell.task), find_learner(cell.learner), settings, folder, steps, workers, cell.seed)
+    audit = Audit(make_task(cell.task), cell.row, settings, folder, steps, workers, cell.seed)
     if (folder / CONFIG).exists():
         run = _when_free(lambda: resume(folder, log=log, workers=workers, watch=audit))
     else:
         run = train(
             cell.task,
-            cell.learner,
+            cell.row,
+            name=cell.learner,
             preset=cell.preset,
             seed=cell.seed,
             settings=settings,
@@ -207,7 +234,7 @@ def _when_free(resumed: Callable[[], Run]) -> Run:
 
 
 def result_of(
-    run: Run, cell: Cell, with_noise: Evaluation, without_noise: Evaluation, realised: Mapping[int, float]
+    run: Run, cell: Cell, with_noise: Evaluation, without_noise: Evaluation, realised: Mapping[int, Audited]
 ) -> CellResult:
     """Return the result of a cell from its run, its evaluations and the audited values of its constraint by trial."""
     events: list[Event] = [*run.trials, *run.improvements]
@@ -223,6 +250,7 @@ def result_of(
         curve=curve_of(events),
         tail=tail_of(events, realised),
         versions=tuple((name, str(version)) for name, version in run.summary["versions"].items()),
+        model_error=wide_error(run.model) if run.row.source.imagines else math.nan,
     )
 
 

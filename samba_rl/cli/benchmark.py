@@ -17,6 +17,7 @@ from samba_rl.cli.text import duration, text
 from samba_rl.errors import UserError
 
 if TYPE_CHECKING:
+    from samba_rl.benchmark.cells import Cell
     from samba_rl.benchmark.grid import Backend, GridRun, State
 
 SMOKE_STEPS = 500
@@ -25,13 +26,14 @@ MARKS = {"waiting": "·", "running": "▸", "finished": "✓", "failed": "✗"}
 
 
 def benchmark(
-    grid: Annotated[Literal["paper", "smoke"], tyro.conf.Positional],
+    grid: Annotated[Literal["paper", "smoke", "exploration"], tyro.conf.Positional],
     learners: str = "",
     tasks: str = "",
     seeds: int = 3,
     first_seed: int = 100,
     preset: str = "default",
     limits: str = "",
+    signals: str = "",
     budget_scale: float = 1.0,
     out: Path = Path("results"),
     runs: Path = Path("runs/benchmark"),
@@ -47,12 +49,15 @@ def benchmark(
 
     Args:
         grid: paper: all ten learners on the three systems. smoke: about a minute, to see whether everything works.
+            exploration: SAMBA with each signal ζ and without any, on paired seeds; its cells and tables go to a folder
+            exploration inside OUT.
         learners: Learners to run, separated by commas, as in samba,sppo. Default: all.
         tasks: Systems to run, separated by commas. Default: all; for smoke, the pendulum.
         seeds: Number of seeds.
         first_seed: First seed.
         preset: Preset of the settings: default, or paper, whose budgets take hours to days.
         limits: Limits on a trajectory's safety cost, separated by commas, as in 0.25,0.75. Default: the preset's.
+        signals: For exploration: signals ζ to compare, separated by commas, as in none,information. Default: all.
         budget_scale: Share of the preset's real samples to spend.
         out: Folder for the finished cells and the tables.
         runs: Folder for the runs; interrupted cells are continued from there.
@@ -67,17 +72,26 @@ def benchmark(
 
     if steps < 1:
         raise UserError(f"--steps {steps}: at least 1 is needed")
-    chosen = Grid(
-        learners=_names(learners) or tuple(LEARNERS),
-        tasks=_names(tasks) or (("safe-pendulum",) if grid == "smoke" else tuple(TASKS)),
-        seeds=1 if grid == "smoke" else seeds,
-        first_seed=first_seed,
-        preset="smoke" if grid == "smoke" else preset,
-        limits=_numbers(limits),
-        budget_scale=budget_scale,
-    )
+    if signals and grid != "exploration":
+        raise UserError(f"--signals {signals}: only `samba-rl benchmark exploration` compares signals")
+    study = grid == "exploration"
+    if study:
+        if learners or limits or preset != "default" or budget_scale != 1:
+            raise UserError("--learners, --limits, --preset and --budget-scale are fixed in the study of exploration")
+        out = out / "exploration"
+        cells = _study(tasks, signals, seeds, first_seed)
+    else:
+        cells = Grid(
+            learners=_names(learners) or tuple(LEARNERS),
+            tasks=_names(tasks) or (("safe-pendulum",) if grid == "smoke" else tuple(TASKS)),
+            seeds=1 if grid == "smoke" else seeds,
+            first_seed=first_seed,
+            preset="smoke" if grid == "smoke" else preset,
+            limits=_numbers(limits),
+            budget_scale=budget_scale,
+        ).cells()
     console = Console(highlight=False)
-    run = GridRun(chosen.cells(), out)
+    run = GridRun(cells, out)
     kept = sum(state.kept for state in run.states.values())
     console.print(f"{len(run.states)} cells, {kept} already finished. Results go to [bold]{text(out)}[/].")
     if kept < len(run.states):
@@ -92,8 +106,36 @@ def benchmark(
         failed = []
     for state in failed:
         console.print(f"[red]Failed twice:[/] {text(state.cell.name)}: {text(state.why)}", soft_wrap=True)
-    _tables(console, out)
+    if study:
+        _study_tables(console, out, tasks)
+    else:
+        _tables(console, out)
     return 1 if failed else 0
+
+
+def _study(tasks: str, signals: str, seeds: int, first_seed: int) -> list[Cell]:
+    """Return the cells of the study of exploration."""
+    from samba_rl.benchmark.exploration import SIGNALS, cells, parts_of
+
+    if seeds < 1:
+        raise UserError(f"--seeds {seeds}: at least 1 is needed")
+    return cells(parts_of(_names(tasks)), _names(signals) or SIGNALS, range(first_seed, first_seed + seeds))
+
+
+def _study_tables(console: Console, out: Path, tasks: str) -> None:
+    """Write the tables of the study of exploration, and print them."""
+    from samba_rl.benchmark.cells import read_results
+    from samba_rl.benchmark.exploration import correlations, parts_of, report, write_report
+
+    if not out.is_dir():
+        return
+    parts = parts_of(_names(tasks))
+    text_ = report(read_results(out), parts)
+    console.print("Comparing the signals with the models' errors ...")
+    text_ = "\n".join([text_, *(correlations(part) for part in parts)])
+    write_report(text_, out / "exploration.md")
+    console.print(text_, markup=False, soft_wrap=True)
+    console.print(f"Tables: {text(out / 'exploration.md')}", soft_wrap=True)
 
 
 def _backend(ray: str, jobs: int | None, runs: Path, device: str, steps: int) -> Backend:
@@ -185,7 +227,8 @@ def _table(run: GridRun) -> Table:
     rows: dict[tuple[str, str], dict[int, list[State]]] = {}
     for state in states:
         limit = "" if state.cell.limit is None else f" ξ {state.cell.limit:g}"
-        row = rows.setdefault((state.cell.task, state.cell.learner + limit), {})
+        zeta = f" ζ {state.cell.zeta}" if state.cell.zeta else ""
+        row = rows.setdefault((state.cell.task, state.cell.learner + limit + zeta), {})
         row.setdefault(state.cell.seed, []).append(state)
     for (task, learner), by_seed in rows.items():
         table.add_row(task, learner, *(_marks(by_seed.get(seed, [])) for seed in seeds))

@@ -138,11 +138,18 @@ class ModelSource:
 
     def __call__(self, policy: Policy, n: int, generator: Generator) -> Traces:
         """Imagine n trajectories under the policy."""
-        joint = self.zeta if isinstance(self.zeta, InformationGain) else None
-        by_step = self.zeta if joint is None else None
+        joint = isinstance(self.zeta, InformationGain)
+        by_step = None if joint else self.zeta
         world = ModelWorld(self.model, zeta=by_step, draw=self.draw, share=self.share, starts=self.starts)
         traces = rollout(world, policy, n, generator=generator)
-        if joint is None:
+        if self.zeta is None or not joint:
             return traces
-        gained = joint.along(self.model, self.model.task.model_inputs(traces.x[:, :-1], traces.u))
-        return replace(traces, zeta=gained.to(traces.cost) * traces.active)
+        return replace(traces, zeta=along(self.zeta, self.model, traces).to(traces.cost))
+
+
+def along(zeta: Zeta, model: GPDynamics, traces: Traces) -> Tensor:
+    """Return ζ of each step of trajectories [B, T]; 0 after their end."""
+    inputs = model.task.model_inputs(traces.x[:, :-1], traces.u)
+    if isinstance(zeta, InformationGain):
+        return zeta.along(model, inputs) * traces.active
+    return zeta.predict(model, inputs.flatten(0, 1))[1].view(traces.active.shape) * traces.active

@@ -6,11 +6,15 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from samba_rl.benchmark import exploration
+from samba_rl.benchmark.cells import write_result
 from samba_rl.cli import main
+from tests.benchmark.results import a_result
 
 
 def test_a_small_grid_from_the_command_to_its_tables(
@@ -29,6 +33,22 @@ def test_a_small_grid_from_the_command_to_its_tables(
     assert main(command) == 0
     assert "2 cells, 2 already finished" in capsys.readouterr().out
     assert {path: path.stat().st_mtime_ns for path in Path("results").glob("*.json")} == before
+
+
+def test_the_study_of_exploration_keeps_its_cells_and_writes_its_tables(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (part,) = exploration.parts_of(["safe-pendulum"])
+    monkeypatch.setattr(exploration, "PARTS", (replace(part, correlated_at=(20,)),))
+    for cell in exploration.cells([part], ["none", "information"], [7, 8]):
+        write_result(tmp_path / "exploration", a_result(cell))
+    command = ["benchmark", "exploration", "--signals", "none,information", "--seeds", "2", "--first-seed", "7"]
+    assert main([*command, "--out", str(tmp_path)]) == 0
+    told = capsys.readouterr().out
+    assert "4 cells, 4 already finished" in told
+    text = (tmp_path / "exploration" / "exploration.md").read_text(encoding="utf-8")
+    assert text in told and "| information | 2 | 0 of 2 | -120.00 | +0.00 [+0.00, +0.00] |" in text
+    assert "rank correlation of ζ" in text and "| loo-observed |" in text
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="looks for processes as Linux lists them")
@@ -55,6 +75,11 @@ def test_a_benchmark_that_is_terminated_ends_its_cells(tmp_path: Path) -> None:
         (["paper", "--tasks", "pendulum"], "no system is called 'pendulum'"),
         (["paper", "--limits", "0.25,lots"], "--limits 0.25,lots: give numbers separated by commas"),
         (["paper", "--seeds", "0"], "seeds = 0; at least 1 is needed"),
+        (["paper", "--signals", "none"], "only `samba-rl benchmark exploration` compares signals"),
+        (["exploration", "--seeds", "0"], "--seeds 0: at least 1 is needed"),
+        (["exploration", "--signals", "lou"], "no ζ is called 'lou'; did you mean 'loo'"),
+        (["exploration", "--tasks", "safe-fetch-reach"], "the study of exploration has no system 'safe-fetch-reach'"),
+        (["exploration", "--learners", "ppo"], "--learners, --limits, --preset and --budget-scale are fixed"),
         (["smoke", "--steps", "0"], "--steps 0: at least 1 is needed"),
         (["smoke", "--jobs", "0"], "jobs = 0; at least 1 is needed"),
         (["smoke", "--ray", "127.0.0.1:1"], "no Ray cluster answers at '127.0.0.1:1'"),
