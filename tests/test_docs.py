@@ -16,6 +16,7 @@ PAGES = sorted(path.relative_to(ROOT).as_posix() for path in [*ROOT.glob("*.md")
 NEEDS = {
     "README.md": ("mujoco",),
     "docs/data.md": ("minari", "pyarrow"),
+    "docs/export.md": ("onnx", "onnxruntime"),
     "docs/own-system.md": ("mujoco",),
 }
 """Optional packages that a page's blocks import."""
