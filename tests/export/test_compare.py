@@ -12,6 +12,7 @@ import pytest
 from samba_rl import UserError
 from samba_rl.cli import main
 from samba_rl.export import compare, describe, write
+from samba_rl.improve.policies import GaussianPolicy
 from samba_rl.runs import Run, load_run, train
 from tests.cli.commands import error_of
 from tests.line import Line
@@ -43,7 +44,8 @@ def test_a_description_is_the_policy_of_the_run(run: Run) -> None:
     monitor = policy(seen.numpy()).monitor
     assert monitor is not None and float((monitor > 1).mean()) < 0.01
     assert policy.monitor is not None and len(policy.monitor.points) == 200
-    assert policy.std.tolist() == pytest.approx((2 * run.policy.std).tolist())  # type: ignore[union-attr]
+    assert isinstance(run.policy, GaussianPolicy)
+    assert policy.std.tolist() == pytest.approx((2 * run.policy.std).tolist())
 
 
 @pytest.mark.parametrize("suffix", [".c", ".h", ".npz", ".json", ".onnx"])
