@@ -83,8 +83,10 @@ def export(
 
 def _verdict(path: Path, found: Comparison, tolerance: float) -> str:
     monitor = "it has no monitor" if found.monitor is None else f"of the monitor {found.monitor:.1e}"
+    same = "the same policy" if found.action <= tolerance else "a different policy"
+    if found.action <= tolerance and not found.within(tolerance):
+        same += " with a different monitor; it was exported with another number of --points, perhaps"
     return (
         f"{path}: on {found.observations:,} observations the largest difference of an action is {found.action:.1e} of "
-        f"its range, {monitor} (at most {tolerance:g}): "
-        + ("the same policy" if found.within(tolerance) else "a different policy, or a different number of --points")
+        f"its range, {monitor} (at most {tolerance:g}): {same}"
     )

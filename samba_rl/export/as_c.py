@@ -293,5 +293,6 @@ def _run(path: Path, text: str, prefix: str, compiler: str, observations: Floats
                 raise damaged(path, error) from error
             if done.returncode:
                 said = done.stderr.decode(errors="replace").strip().splitlines()
-                raise damaged(path, next((line for line in said if "error" in line), f"exit code {done.returncode}"))
+                why = next((line for line in said if "error" in line), f"exit code {done.returncode}")
+                raise damaged(path, why.replace(f"{home}/", ""))
         return np.frombuffer(done.stdout[: len(done.stdout) // 8 * 8])

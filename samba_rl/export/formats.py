@@ -16,6 +16,7 @@ from samba_rl.errors import UserError
 from samba_rl.export import as_c, as_json, as_npz, as_onnx
 from samba_rl.export.description import Description, Floats, Output, describe
 from samba_rl.improve.policies import GaussianPolicy
+from samba_rl.runs.folder import writing
 
 if TYPE_CHECKING:
     from samba_rl.runs import Run
@@ -72,7 +73,7 @@ def format_of(path: Path) -> Format:
 def write(policy: Description, path: str | Path) -> None:
     """Write a policy in the format that the path names, completely or not at all."""
     packed = format_of(Path(path)).encode(policy, Path(path).stem)
-    with replacing(path) as file:
+    with writing(Path(path)), replacing(path) as file:
         file.write(packed)
 
 
