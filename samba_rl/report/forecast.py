@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 BANDS = ((0.99, 0.12), (0.9, 0.2), (0.5, 0.3))
 """Shares of the trajectories that the bands of a fan hold in their middle, and how opaque the bands are."""
-UNSAFE = tuple(channel / 255 for channel in drawing.UNSAFE[:3])
+UNSAFE = "#{:02x}{:02x}{:02x}".format(*drawing.UNSAFE)
 """Colour of the unsafe region."""
 MOST_REAL = 20
 """Largest number of real episodes that are drawn."""
@@ -70,7 +70,7 @@ def forecast(
     shown = _chosen(task, imagined, real, components) if components else _telling(task, imagined, real)
     names = task.constraints
     figure, panels = new_panels([1.5] * (len(shown) + len(names) + len(constraints)), title)
-    time = task.dt * np.arange(imagined.x.shape[1])
+    time = np.asarray(task.dt * np.arange(imagined.x.shape[1]), dtype=np.float64)
     rest = iter(panels)
     for one in shown:
         _draw_component(next(rest), time, one)
@@ -221,7 +221,7 @@ def _draw_constraint(
     values = [float(constraint.value(column)) for column in amounts.T]
     axes.plot(time, values, color=INK, linewidth=1.6, label=plain(f"{constraint.in_words()}: {values[-1]:.3g}"))
     axes.axhline(constraint.limit, color=INK, linestyle="--", linewidth=1.2, label=f"limit {constraint.limit:g}")
-    measured = [] if real is None else _so_far(real, constraint).numpy()
+    measured: list[NDArray[np.float64]] = [] if real is None else [*_so_far(real, constraint).numpy()]
     for row in measured:
         axes.plot(time[: len(row)], row[: len(time)], color=VERMILION, linewidth=1.1)
     highest = [constraint.limit, *values, *(float(row.max()) for row in measured)]
