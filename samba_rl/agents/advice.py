@@ -11,7 +11,7 @@ ALPHAS = (0.95, 0.9, 0.75, 0.5)
 INFLUENCE = 0.5
 """Share of CVaR that a policy must be able to avoid for a level α to be proposed; the rest is luck."""
 WORTH = 0.9
-"""Share of the return between the safest and the best policy that a proposed limit must leave."""
+"""Share of the return between the worst and the best policy that was judged which a proposed limit must leave."""
 FAR = 0.2
 """Share of imagined steps far from the data from which on the advice is called a guess."""
 EXPLAINED = 0.5
@@ -119,25 +119,25 @@ class Advice:
 
     @property
     def proposed_alpha(self) -> float | None:
-        """Return the highest level at which policies decide most of the tail; None for another kind of constraint."""
-        if self.alpha is None:
-            return None
+        """Return the present level if policies decide most of its tail, or else the highest at which they do.
+
+        If there is none, the one at which they decide most; None for another kind of constraint.
+        """
+        if self.alpha is None or _avoidable([one.value for one in self.points]) >= INFLUENCE:
+            return self.alpha
         shares = [self.influence(level) for level in range(len(ALPHAS))]
-        for level, share in zip(ALPHAS, shares, strict=True):
-            if share >= INFLUENCE:
-                return level
-        return ALPHAS[shares.index(max(shares))]
+        decided = [level for level, share in zip(ALPHAS, shares, strict=True) if share >= INFLUENCE]
+        return decided[0] if decided else ALPHAS[shares.index(max(shares))]
 
     def influence(self, level: int) -> float:
         """Return which share of the largest CVaR at `ALPHAS[level]` the policies can avoid."""
-        tails = [one.tails[level] for one in self.points]
-        return 1 - min(tails) / max(tails) if max(tails) > 0 else 1.0
+        return _avoidable([one.tails[level] for one in self.points])
 
     @property
     def proposed(self) -> Judged:
         """Return the policy with the smallest bound that keeps most of the return."""
         frontier = self.frontier
-        least, most = frontier[0].mean_return, frontier[-1].mean_return
+        least, most = min(one.mean_return for one in self.points), frontier[-1].mean_return
         return next(one for one in frontier if one.mean_return >= least + WORTH * (most - least))
 
     @property
@@ -166,26 +166,28 @@ class Advice:
                 f"policy found has {safest.mean_return:.4g}."
             )
         floor = min(one.bound for one in self.points)
-        return [
-            said,
+        infeasible = (
             f"A limit below {floor:.3g} looks infeasible on this model: the least {self.constrained} found is "
-            f"{self.least:.3g}, at most {floor:.3g} with 95 % confidence. One above {best.bound:.3g} changes nothing.",
-        ]
+            f"{self.least:.3g}, at most {floor:.3g} with 95 % confidence."
+        )
+        if floor == 0:
+            infeasible = f"Every limit can be met on this model: the safest policy found has {self.constrained} 0."
+        return [said, f"{infeasible} One above {best.bound:.3g} changes nothing."]
 
     def _on_alpha(self) -> list[str]:
         proposed = self.proposed_alpha
         if proposed is None or self.alpha is None:
             return []
-        share = self.influence(ALPHAS.index(proposed))
-        episodes = math.ceil(10 / (1 - proposed))
-        if proposed == self.alpha:
-            verdict = f"Keep α = {proposed:g}"
-        else:
-            verdict = f"Propose α = {proposed:g} instead of {self.alpha:g}, and ask again with --alpha {proposed:g}"
-        why = f"policies can avoid {100 * share:.0f} % of the mean of the worst {100 * (1 - proposed):.0f} %"
+        kept = proposed == self.alpha
+        share = _avoidable([one.value for one in self.points]) if kept else self.influence(ALPHAS.index(proposed))
+        why = f"policies can avoid {100 * share:.0f} % of the mean of the worst {100 * (1 - proposed):.3g} %"
         if share < INFLUENCE:
             why += ", and less at other levels; the rest depends on where an episode starts"
-        return [f"{verdict}: {why}. {episodes} real episodes have ten of that tail."]
+        verdict = f"Keep α = {proposed:g}"
+        if not kept:
+            verdict = f"Propose α = {proposed:g} instead of {self.alpha:g}, and ask again with --alpha {proposed:g}"
+        episodes = math.ceil(10 / (1 - proposed) - 1e-9)
+        return [f"{verdict}: {why}. In {episodes} real episodes about ten belong to that tail."]
 
     def _on_answers(self) -> list[str]:
         said = []
@@ -220,6 +222,11 @@ class Advice:
                 f"and {100 * support.coverage95:.0f} % of them inside 95 % intervals. Take the limits with a margin."
             )
         return said
+
+
+def _avoidable(values: list[float]) -> float:
+    """Return the share of the largest value by which the least one is smaller."""
+    return 1 - min(values) / max(values) if max(values) > 0 else 1.0
 
 
 def rounded_up(value: float, digits: int = 2) -> float:

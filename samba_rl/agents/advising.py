@@ -32,6 +32,8 @@ from samba_rl.types import Source, Transitions
 
 Tell = Callable[[str, float], None]
 """Called with what is being done and the share of the work that is done."""
+NOTHING = 0.02
+"""Share of the constrained value without a limit that stands for zero where limits are spaced in equal ratios."""
 HELD_OUT = 5
 """One in this many episodes is left out to measure the accuracy of the model; with fewer episodes none is."""
 
@@ -41,9 +43,9 @@ class AdviceSettings:
     """How much work goes into advice."""
 
     iterations: int = 40
-    """Control iterations for each limit; twice as many for the first policy."""
-    limits: int = 5
-    """Number of limits that policies are improved for, between the best and the safest policy."""
+    """Control iterations for each limit; twice as many for policies that start afresh."""
+    limits: int = 4
+    """Number of limits that policies are improved for, between the strictest and none."""
     trajectories: int = 200
     """Trajectories imagined in each control iteration."""
     judged: int = 1000
@@ -57,7 +59,7 @@ class AdviceSettings:
     @property
     def work(self) -> int:
         """Return the number of control iterations in all."""
-        return self.iterations * (3 + self.limits)
+        return self.iterations * (5 + self.limits)
 
 
 @final
@@ -95,15 +97,20 @@ class Adviser:
         support = self._support()
         if known is not None:
             self._judge("the policy of the run", known)
-        improver = self._improver(self._fresh())
-        self._improve(improver, None, 2 * self._settings.iterations, "without a limit")
-        most = self._judge("without a limit", improver.policy)
+        long = 2 * self._settings.iterations
+        free = self._improver(self._fresh())
+        self._improve(free, None, long, "without a limit")
+        most = self._judge("without a limit", free.policy).value
         still = self._fresh(std=max(0.2, self._numbers.policy.std_floor))
-        least = self._judge("from standing still, for safety alone", self._safer(still))
-        for limit in self._limits(most.value, least.value, asked):
-            improver = self._towards(limit, improver)
+        least = self._judge("from standing still, for safety alone", self._safer(still)).value
+        # From the strictest limit on, with a fresh policy: one that has learned to ignore the hazard rarely turns back.
+        strict = max(least, NOTHING * most)
+        first = improver = self._towards(strict, self._improver(self._fresh(), strict), long)
+        reached = self._judge(f"limit {strict:.3g}", improver.policy).value
+        for limit in self._limits(reached, most, asked):
+            improver = self._towards(limit, improver, self._settings.iterations)
             self._judge(f"limit {limit:.3g}", improver.policy)
-        self._judge("for safety alone", self._safer(improver.policy))
+        self._judge("for safety alone", self._safer(first.policy))
         return Advice(
             system=self._task.name,
             constrained=self._constraint.in_words(),
@@ -116,23 +123,24 @@ class Adviser:
 
     # Improving --------------------------------------------------------------------------------------------------------
 
-    def _limits(self, most: float, least: float, asked: tuple[float, ...]) -> list[float]:
-        """Return limits between the values of the best and the safest policy, and those asked, from the largest on."""
-        between = [limit for limit in asked if least / 2 < limit < most]
-        count = max(0, self._settings.limits - len(between))
-        if most > least and count:
-            # In equal ratios, since what matters is the relative change; 2 % of the largest stands for zero.
-            ratio = (max(least, 0.02 * most) / most) ** (1 / count)
-            between += [most * ratio ** (i + 1) for i in range(count)]
-        return sorted(between, reverse=True)
+    def _limits(self, least: float, most: float, asked: tuple[float, ...]) -> list[float]:
+        """Return limits between the value that was reached for the strictest one and that without, and those asked."""
+        between = [limit for limit in asked if least < limit < most]
+        count = self._settings.limits - len(between)
+        low = max(least, NOTHING * most)
+        if most > low and count > 0:
+            # In equal ratios, since what matters is the relative change.
+            ratio = (most / low) ** (1 / (count + 1))
+            between += [low * ratio ** (i + 1) for i in range(count)]
+        return sorted(between)
 
-    def _towards(self, limit: float, previous: Improver) -> Improver:
+    def _towards(self, limit: float, previous: Improver, iterations: int) -> Improver:
         """Improve a copy of the previous policy for a limit."""
         improver = self._improver(copy.deepcopy(previous.policy), limit)
         improver.load_state_dict(previous.state_dict())
         constraints = (replace(self._constraint, limit=limit), *self._others)
         multipliers = Multipliers(self._numbers.multiplier, constraints)
-        self._improve(improver, multipliers, self._settings.iterations, f"limit {limit:.3g}", limit)
+        self._improve(improver, multipliers, iterations, f"limit {limit:.3g}", limit)
         return improver
 
     def _improver(self, policy: GaussianPolicy, limit: float | None = None) -> Improver:
@@ -157,7 +165,7 @@ class Adviser:
         constraints = (own, *self._others)
         for i in range(iterations):
             self._tell(what, self._done / self._settings.work)
-            progress = 1.0 if multipliers is not None else i / iterations
+            progress = i / iterations if iterations > self._settings.iterations else 1.0
             improver.update.std_floor = self._numbers.policy.floor_at(progress)
             traces = source(improver.policy, self._settings.trajectories, self._generator)
             self._done += 1
