@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from samba_rl.report.advice import advice as draw
@@ -19,14 +20,14 @@ def test_the_best_return_rises_in_steps_at_the_limits_that_policies_pass() -> No
     x, y = lines(above)["best return at a limit (± 1 s.d.)"]
     assert list(x[:3]) == [1, 3, 8] and list(y) == [-200, -105, -100, -100]
     assert {"no policy found", "proposed ξ = 3", "asked: ξ = 2"} <= set(legend(above))
-    assert above.get_xlim() == below.get_xlim() == (0, pytest.approx(1.08 * 8))
+    assert above.get_xlim() == below.get_xlim() == pytest.approx((0, 1.08 * 8))
     assert "cvar 0.9 of the hazard cost" in words(figure)
 
 
 def test_a_policy_far_from_the_data_stands_out() -> None:
     figure = draw(advice(*(replace(one, far=0.9 if one.name == "free" else 0.1) for one in POINTS)))
     bars = [line for line in figure.axes[1].get_lines() if line.get_marker() == "o"]
-    colours = {float(bar.get_xdata()[0]): bar.get_color() for bar in bars}  # type: ignore[index]
+    colours = {float(np.asarray(bar.get_xdata())[0]): bar.get_color() for bar in bars}
     assert colours[8.0] != colours[1.0] == colours[3.0]
 
 
