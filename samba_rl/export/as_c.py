@@ -33,6 +33,7 @@ _HEAD = Template("""$mark: $title
 $monitor_text
    observation: $observations
    action:      $actions
+   It was trained for a call every $dt s.
 
    ${p}_real is double, or float if ${P}_FLOAT is defined before this file is included. Needs libm (-lm).
 
@@ -206,6 +207,7 @@ def _head(policy: Description, names: Mapping[str, object]) -> str:
         monitor_text=monitor_text if policy.monitor is not None else "",
         observations=listed(policy.observations),
         actions=listed(policy.actions),
+        dt=f"{policy.dt:g}",
         provenance="\n   ".join(f"{_plain(key)}: {_plain(value)}" for key, value in origin.items()),
     )
 

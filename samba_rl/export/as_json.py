@@ -32,6 +32,7 @@ def encode(policy: Description, stem: str) -> bytes:  # noqa: ARG001 - a JSON fi
             "high": policy.high.tolist(),
             "squash": policy.squash,
         },
+        "dt": policy.dt,
         "layers": [{"weight": one.weight.tolist(), "bias": one.bias.tolist()} for one in policy.layers],
         "activation": "tanh",
         "std": policy.std.tolist(),
@@ -78,6 +79,7 @@ def _description(value: dict[str, Any]) -> Description:
         squash=None if squash is None else float(squash),
         layers=tuple(Layer(_floats(one["weight"]), _floats(one["bias"])) for one in value["layers"]),
         std=_floats(value["std"]),
+        dt=float(value["dt"]),
         monitor=None if value.get("monitor") is None else _monitor(_group(value, "monitor")),
         provenance=_group({"provenance": {}, **value}, "provenance"),
     )

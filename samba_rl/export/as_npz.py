@@ -36,6 +36,7 @@ def encode(policy: Description, stem: str) -> bytes:  # noqa: ARG001 - the file 
         # Infinity: no squash.
         "squash": np.array(np.inf if policy.squash is None else policy.squash),
         "std": policy.std,
+        "dt": np.array(policy.dt),
         "layers": np.array(len(policy.layers)),
         "provenance": np.array(json.dumps(dict(policy.provenance), ensure_ascii=True)),
     }
@@ -97,6 +98,7 @@ def _description(arrays: Mapping[str, NDArray[np.generic]]) -> Description:
         squash=None if np.isinf(squash) else squash,
         layers=tuple(Layer(floats(f"weight{i}"), floats(f"bias{i}")) for i in layers),
         std=floats("std"),
+        dt=float(floats("dt")),
         monitor=Monitor(floats("points"), floats("spread"), float(floats("radius"))) if has_monitor else None,
         provenance=dict(json.loads(str(arrays["provenance"]))),
     )

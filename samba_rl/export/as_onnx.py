@@ -62,7 +62,12 @@ def encode(policy: Description, stem: str) -> bytes:
         graph.nodes, stem, [values(OBSERVATION, real, ["batch", len(policy.observations)])], outputs, graph.constants
     )
     model = onnx.helper.make_model(made, opset_imports=[onnx.helper.make_opsetid("", OPSET)], ir_version=IR)
-    about = {"observations": policy.observations, "actions": policy.actions, "provenance": dict(policy.provenance)}
+    about = {
+        "observations": policy.observations,
+        "actions": policy.actions,
+        "dt": policy.dt,
+        "provenance": dict(policy.provenance),
+    }
     onnx.helper.set_model_props(model, {key: json.dumps(value) for key, value in about.items()})
     model.producer_name = "samba_rl"
     onnx.checker.check_model(model, full_check=True)

@@ -76,7 +76,9 @@ class Description:
     layers: tuple[Layer, ...]
     """Layers of the network; a tanh follows each of them but the last."""
     std: Floats
-    """Standard deviation of the noise that the policy learned with, in the units of the actions [nu]."""
+    """Standard deviation of the noise that the policy learned with, in half widths of the action range [nu]."""
+    dt: float
+    """Time between two actions, in seconds."""
     monitor: Monitor | None
     """How far an observation lies from the data."""
     provenance: Mapping[str, object]
@@ -122,7 +124,8 @@ def describe(run: Run, *, points: int = POINTS) -> Description:
         high=_array(policy.high),
         squash=policy.settings.mean_bound,
         layers=layers,
-        std=_array(policy.std.double() * (policy.high - policy.low) / 2),
+        std=_array(policy.std),
+        dt=task.dt,
         monitor=Monitor(_array(coverage.points), _array(coverage.scale), coverage.radius),
         provenance=_provenance(run),
     )
@@ -145,7 +148,6 @@ def _provenance(run: Run) -> dict[str, object]:
         "real_samples": run.summary.get("real_samples"),
         "limits": [f"{one.in_words()} at most {one.limit:g}" for one in run.constraints],
         "limit_kept": run.summary.get("limit_kept"),
-        "dt": run.task.dt,
         "units": {one.name: one.unit for one in quantities if one.unit},
         "samba_rl": __version__,
     }

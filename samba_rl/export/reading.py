@@ -57,8 +57,9 @@ def sound(path: Path, policy: Description) -> Description:
     positive = [policy.scale] if policy.monitor is None else [policy.scale, policy.monitor.scale]
     radius = 1.0 if policy.monitor is None else policy.monitor.radius
     squash = 1.0 if policy.squash is None else policy.squash
-    if not (all((one > 0).all() for one in positive) and 0 < radius < np.inf and 0 < squash < np.inf):
-        raise damaged(path, "a scale, the radius or the squash is not positive")
+    numbers = (radius, squash, policy.dt)
+    if not (all((one > 0).all() for one in positive) and all(0 < one < np.inf for one in numbers)):
+        raise damaged(path, "a scale, the radius, the squash or dt is not positive")
     if not (policy.low < policy.high).all():
         raise damaged(path, "a lower bound is not below its upper bound")
     return policy

@@ -27,6 +27,7 @@ def a_policy(*, squash: float | None = 1.1, hidden: tuple[int, ...] = (7, 5), mo
         squash=squash,
         layers=layers,
         std=np.array([0.1, 0.2]),
+        dt=0.02,
         monitor=Monitor(random.normal(size=(40, 3)), np.array([2.0, 1e-3, 0.5]), 0.25) if monitor else None,
         provenance={"system": "rig /* 7 */ \n#error", "units": {"force": "N"}, "limits": ["mean at most 1"]},
     )

@@ -60,7 +60,7 @@ def test_a_file_allocates_nothing_and_includes_only_mathematics(tmp_path: Path) 
     write(a_policy(), tmp_path / "policy.h")
     text = (tmp_path / "policy.h").read_text()
     assert text.count("#include") == 1 and "#include <math.h>" in text and "alloc" not in text
-    assert text.count("*/") == 1 and "force [N]" in text
+    assert text.count("*/") == 1 and "force [N]" in text and "every 0.02 s" in text
 
 
 @pytest.mark.parametrize(

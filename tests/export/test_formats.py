@@ -78,6 +78,7 @@ def test_plain_files_keep_every_number_and_name(suffix: str, tmp_path: Path) -> 
     assert isinstance(found, Description)
     assert found.observations == policy.observations and found.actions == policy.actions
     assert found.provenance == policy.provenance and found.squash == policy.squash
+    assert found.dt == 0.02
     for name in ("centre", "scale", "low", "high", "std"):
         assert getattr(found, name).tolist() == getattr(policy, name).tolist()
     for mine, its in zip(policy.layers, found.layers, strict=True):
@@ -87,7 +88,7 @@ def test_plain_files_keep_every_number_and_name(suffix: str, tmp_path: Path) -> 
 def test_json_has_the_documented_layout() -> None:
     value = json.loads(FORMATS[".json"].encode(a_policy(), "policy"))
     assert list(value) == [
-        "format", "version", "observation", "action", "layers", "activation", "std", "monitor", "provenance"
+        "format", "version", "observation", "action", "dt", "layers", "activation", "std", "monitor", "provenance"
     ]  # fmt: skip
     assert value["format"] == "samba-rl policy" and value["version"] == 1 and value["activation"] == "tanh"
     assert value["action"] == {
@@ -120,6 +121,7 @@ def test_files_that_are_no_policy_are_explained(suffix: str, damage: str, tmp_pa
         ({"layers": []}, "its network gives 3 numbers for 2 actions"),
         ({"std": [1.0]}, r"std is \[1\]; expected \[2\]"),
         ({"std": ["a", "b"]}, "damaged"),
+        ({"dt": 0}, "or dt is not positive"),
         ({"action": None}, "'action' is not a group"),
         ({"monitor": {"points": [], "scale": [1, 1, 1], "radius": 1}}, r"points is \[0\]; expected"),
         ({"observation": {"names": ["x"], "centre": [0], "scale": [1]}}, r"weight 0 is \[7, 3\]; expected \[7, 1\]"),
