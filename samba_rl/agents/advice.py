@@ -167,8 +167,8 @@ class Advice:
             )
         floor = min(one.bound for one in self.points)
         infeasible = (
-            f"A limit below {floor:.3g} looks infeasible on this model: the least {self.constrained} found is "
-            f"{self.least:.3g}, at most {floor:.3g} with 95 % confidence."
+            f"A limit below {floor:.3g} looks infeasible on this model: that is the least 95 % bound found on "
+            f"{self.constrained}; the least value found is {self.least:.3g}."
         )
         if floor == 0:
             infeasible = f"Every limit can be met on this model: the safest policy found has {self.constrained} 0."

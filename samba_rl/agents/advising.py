@@ -102,9 +102,10 @@ class Adviser:
         self._improve(free, None, long, "without a limit")
         most = self._judge("without a limit", free.policy).value
         still = self._fresh(std=max(0.2, self._numbers.policy.std_floor))
-        least = self._judge("from standing still, for safety alone", self._safer(still)).value
+        least = self._judge("still, for safety alone", self._safer(still)).value
         # From the strictest limit on, with a fresh policy: one that has learned to ignore the hazard rarely turns back.
-        strict = max(least, NOTHING * most)
+        # Standing still may be unsafe itself; then any limit well below the value without one will do.
+        strict = max(least if least < most else most / 4, NOTHING * most)
         first = improver = self._towards(strict, self._improver(self._fresh(), strict), long)
         reached = self._judge(f"limit {strict:.3g}", improver.policy).value
         for limit in self._limits(reached, most, asked):

@@ -101,9 +101,9 @@ def _table(found: Advice) -> Table:
         "lie farther from the data than the data lie from each other.",
         caption_justify="left",
     )
-    table.add_column("policy")
+    table.add_column("policy", no_wrap=True)
     for column in ("value", "limit it passes", "return", "far"):
-        table.add_column(column, justify="right")
+        table.add_column(column, justify="right", no_wrap=True)
     frontier = {one.name for one in found.frontier}
     for one in sorted(found.points, key=lambda point: point.bound):
         style = "bold" if one.name == found.proposed.name else "" if one.name in frontier else "dim"

@@ -52,8 +52,10 @@ def _draw_returns(axes: Axes, found: Advice) -> None:
         axes.plot(one.value, one.mean_return, "o", markersize=4, markerfacecolor="white", color="0.55")
         axes.plot(one.bound, one.mean_return, "o", markersize=5, color=INK, label=label)
     axes.axvline(found.proposed_limit, color=GREEN, linestyle="--", label=f"proposed ξ = {found.proposed_limit:g}")
-    for limit in found.asked:
-        axes.axvline(limit, color="0.35", linestyle=":", linewidth=1.2, label=f"asked: ξ = {limit:g}")
+    words = ", ".join(f"{limit:g}" for limit in sorted(found.asked))
+    for i, limit in enumerate(found.asked):
+        label = "" if i else f"asked: ξ = {words}"
+        axes.axvline(limit, color="0.35", linestyle=":", linewidth=1.2, label=label)
     name_axes(axes, y="return of an episode\n[negative cost]")
     handles, labels = axes.get_legend_handles_labels()
     legend_above(axes, [handle for handle, label in zip(handles, labels, strict=True) if label], columns=3)
