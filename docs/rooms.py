@@ -22,6 +22,7 @@ CONTENTS = {
     "cli": "one file for each command",
     "report": "figures, films, web pages",
     "benchmark": "grids, statistics, tables",
+    "export": "policies for other programs",
     "runs": "run folders, checkpoints, evaluation",
     "presets": "the numbers of each learner",
     "planet": "PlaNet: latent model and planner",

@@ -46,6 +46,8 @@ SERIALISATION = (
     "data/packing.py",
     "data/plain.py",
     "data/tables.py",
+    "export/as_json.py",
+    "export/as_onnx.py",
     "runs/checkpoints.py",
     "runs/checks.py",
     "runs/folder.py",
@@ -56,7 +58,7 @@ SERIALISATION = (
     "runs/upgrade.py",
     "runs/writer.py",
 )
-"""Files that read or write JSON, CSV, Minari data sets and checkpoints, whose values can be anything."""
+"""Files that read or write JSON, CSV, ONNX, Minari data sets and checkpoints, whose values can be anything."""
 
 
 def sources() -> dict[str, str]:

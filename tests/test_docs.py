@@ -15,7 +15,9 @@ ROOT = Path(__file__).parent.parent
 PAGES = sorted(path.relative_to(ROOT).as_posix() for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
 NEEDS = {
     "README.md": ("mujoco",),
+    "docs/advise.md": ("matplotlib",),
     "docs/data.md": ("minari", "pyarrow"),
+    "docs/export.md": ("onnx", "onnxruntime"),
     "docs/own-system.md": ("mujoco",),
 }
 """Optional packages that a page's blocks import."""

@@ -9,11 +9,14 @@ from collections.abc import Callable
 import tyro
 
 from samba_rl.cli import (
+    advise,
     benchmark,
     certify,
     check_env,
     eval as evaluation,
+    export,
     figures,
+    forecast,
     render,
     report,
     resume,
@@ -30,6 +33,8 @@ DESCRIPTION = """Safe, sample-efficient reinforcement learning (SAMBA) for syste
 Start with:  samba-rl train safe-pendulum        learn to balance safely, with figures and pictures at the end
              samba-rl resume runs/x              continue an interrupted run
              samba-rl certify runs/x             bound the real risk of its policy, with 95 % confidence
+             samba-rl export runs/x policy.h     write its policy for a controller in C (or .onnx, .npz, .json)
+             samba-rl advise runs/x              say what return can be had at which limit
              samba-rl benchmark smoke            make a small version of the paper's tables in a minute
              samba-rl report runs                show the results of your runs on one page
              samba-rl tasks                      list the systems
@@ -50,6 +55,9 @@ COMMANDS: dict[str, Callable[..., int]] = {
     "certify": certify.certify,
     "verify": verify.verify,
     "render": render.render,
+    "export": export.export,
+    "forecast": forecast.forecast,
+    "advise": advise.advise,
     "benchmark": benchmark.benchmark,
     "figures": figures.figures,
     "report": report.report,

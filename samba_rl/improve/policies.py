@@ -5,15 +5,19 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, final, overload
 
 import torch
 from torch import Generator, Tensor, nn
 
 from samba_rl.errors import UserError
+from samba_rl.improve.acting import answer, array, batch_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    import numpy as np
+    from numpy.typing import ArrayLike, NDArray
 
 
 @final
@@ -101,6 +105,10 @@ class GaussianPolicy(nn.Module):
     """Centre of the action range [nu]."""
     reach: Tensor
     """Half width of the action range [nu]."""
+    low: Tensor
+    """Lower bounds of the actions [nu], as the task has them (float64)."""
+    high: Tensor
+    """Upper bounds of the actions [nu], as the task has them (float64)."""
 
     def __init__(
         self,
@@ -117,6 +125,9 @@ class GaussianPolicy(nn.Module):
         lows, highs = torch.as_tensor(low, dtype=torch.float32), torch.as_tensor(high, dtype=torch.float32)
         self.register_buffer("middle", (lows + highs) / 2)
         self.register_buffer("reach", (highs - lows) / 2)
+        # Not part of a policy's file: they are the task's.
+        self.register_buffer("low", torch.as_tensor(low, dtype=torch.float64), persistent=False)
+        self.register_buffer("high", torch.as_tensor(high, dtype=torch.float64), persistent=False)
         self.register_buffer("centre", centre.float())
         self.register_buffer("scale", scale.float())
         sizes = (len(centre), *settings.hidden)
@@ -153,6 +164,11 @@ class GaussianPolicy(nn.Module):
         """Return actions [..., nu] in half widths from the centre of their range, in float32."""
         return ((action - self.middle) / self.reach).float()
 
+    @property
+    def layers(self) -> tuple[nn.Linear, ...]:
+        """Return the network's layers; a tanh follows each of them but the last."""
+        return tuple(layer for layer in self.network if isinstance(layer, nn.Linear))
+
     def log_density(self, inputs: Tensor, raw: Tensor) -> Tensor:
         """Compute log π [...] of actions in half widths [..., nu] at normalised observations [..., no]."""
         z = (raw - self.mean_of(inputs)) * (-self.log_std).exp()
@@ -167,9 +183,39 @@ class GaussianPolicy(nn.Module):
 
     @torch.no_grad()
     def mean_action(self, observation: Tensor) -> Tensor:
-        """Return the mean actions [B, nu] for observations [B, no]."""
+        """Return the mean actions [B, nu] for observations [B, no], which may lie outside the bounds; see `act`."""
         mean = self.mean_of(self.normalised(observation))
         return (self.middle + self.reach * mean).to(observation.dtype)
+
+    @overload
+    def act(self, observation: Tensor, generator: Generator | None = None) -> Tensor: ...
+    @overload
+    def act(self, observation: ArrayLike, generator: Generator | None = None) -> NDArray[np.float64]: ...
+    @torch.no_grad()
+    def act(self, observation: Tensor | ArrayLike, generator: Generator | None = None) -> Tensor | NDArray[np.float64]:
+        """Return the action [nu] for one observation [no], or actions [B, nu] for [B, no], within their bounds.
+
+        Tensors give a tensor of their type; everything else gives a NumPy array. Without a `generator` the action is
+        the mean, computed in float64 as by an exported policy; with one, noise drawn from it is added.
+        """
+        raw = self.exact_mean(batch_of(observation, tuple(self.centre.shape)).to(self.centre.device))
+        if generator is not None:
+            noise = torch.randn(raw.shape, generator=generator, device=generator.device, dtype=raw.dtype)
+            raw = raw + self.std.double() * noise.to(raw.device)
+        action = (self.low + self.high) / 2 + (self.high - self.low) / 2 * raw
+        given = answer(action, self.low, self.high, observation, 1)
+        return given if isinstance(observation, Tensor) else array(given)
+
+    @torch.no_grad()
+    def exact_mean(self, observation: Tensor) -> Tensor:
+        """Return the mean action [B, nu], in half widths, for observations [B, no], in float64 throughout."""
+        out = (observation.double() - self.centre.double()) / self.scale.double()
+        *hidden, last = self.layers
+        for layer in hidden:
+            out = (out @ layer.weight.double().T + layer.bias.double()).tanh()
+        out = out @ last.weight.double().T + last.bias.double()
+        bound = self.settings.mean_bound
+        return out if bound is None else bound * (out / bound).tanh()
 
 
 @final

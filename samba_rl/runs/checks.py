@@ -51,11 +51,7 @@ def check(task: Task, about: About, earlier: Transitions | None, *, resuming: bo
     _check_device(about.device)
     settings.constraints(row, task.constraints)  # raises if a limit does not fit the system or the update
     if row.source.imagines:
-        try:
-            x = torch.zeros(1, len(task.states), dtype=torch.float64)
-            task.charge(x, torch.zeros(1, len(task.actions), dtype=torch.float64), x)
-        except UserError as error:
-            raise UserError(f"{error}. Learning on a model needs the cost and the safety cost as functions") from error
+        check_imaginable(task)
     horizon, first = task.horizon, settings.first.samples
     rounded = -(-first // horizon) * horizon
     if max(rounded, horizon) > settings.real_samples:
@@ -66,6 +62,15 @@ def check(task: Task, about: About, earlier: Transitions | None, *, resuming: bo
         )
     if first == 0 and earlier is None and not resuming:
         raise UserError("first.samples = 0 without earlier data: there is nothing to start from; give one of the two")
+
+
+def check_imaginable(task: Task) -> None:
+    """Raise a `UserError` unless the costs of imagined steps can be computed."""
+    try:
+        x = torch.zeros(1, len(task.states), dtype=torch.float64)
+        task.charge(x, torch.zeros(1, len(task.actions), dtype=torch.float64), x)
+    except UserError as error:
+        raise UserError(f"{error}. Learning on a model needs the cost and the safety cost as functions") from error
 
 
 def _check_device(device: str) -> None:
