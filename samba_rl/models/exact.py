@@ -103,9 +103,9 @@ class ExactPosterior:
             return self
         return replace(in_dtype(replace(self, inverse=None), dtype), hyper=in_dtype(self.hyper, dtype))
 
-    def solve(self, values: Tensor) -> Tensor:
-        """Multiply A by values [D, n, m]: [D, n, m]."""
-        return self.root.mT @ (self.root @ values)
+    def solve(self, rows: Tensor) -> Tensor:
+        """Multiply rows [D, m, n] by A, which is symmetric: [D, m, n]."""
+        return triangular_product(triangular_product(rows, self.root, transpose=True), self.root)
 
     def loo_scores(self) -> Tensor:
         """Return the leave-one-out z-score of each target, in predictive standard deviations [n, D]."""
