@@ -86,6 +86,8 @@ class Adviser:
         self._done = 0
         self._experience = Imagination(task, None, numbers.imagination, numbers.model, "cpu", shielded=True)
         self._points: list[Judged] = []
+        self._safest: GaussianPolicy | None = None
+        """The policy with the least value so far."""
 
     def advise(self, known: GaussianPolicy | None = None, asked: tuple[float, ...] = ()) -> Advice:
         """Return the advice; a policy that is already `known` is judged beside those that are found."""
@@ -106,12 +108,17 @@ class Adviser:
         # From the strictest limit on, with a fresh policy: one that has learned to ignore the hazard rarely turns back.
         # Standing still may be unsafe itself; then any limit well below the value without one will do.
         strict = max(least if least < most else most / 4, NOTHING * most)
-        first = improver = self._towards(strict, self._improver(self._fresh(), strict), long)
+        improver = self._towards(strict, self._improver(self._fresh(), strict), long)
         reached = self._judge(f"limit {strict:.3g}", improver.policy).value
-        for limit in self._limits(reached, most, asked):
+        chain = self._limits(reached, most, asked)
+        if reached >= most:
+            # What is cheap is safe here, so the policy without a limit is the better start.
+            improver, chain = free, self._limits(strict, most, asked)[::-1]
+        for limit in chain:
             improver = self._towards(limit, improver, self._settings.iterations)
             self._judge(f"limit {limit:.3g}", improver.policy)
-        self._judge("for safety alone", self._safer(first.policy))
+        assert self._safest is not None
+        self._judge("for safety alone", self._safer(copy.deepcopy(self._safest)))
         return Advice(
             system=self._task.name,
             constrained=self._constraint.in_words(),
@@ -225,6 +232,8 @@ class Adviser:
             far=float((distance > 1).double().mean()),
             tails=tuple(float(level.value(amounts)) for level in levels),
         )
+        if not self._points or value < min(one.value for one in self._points):
+            self._safest = copy.deepcopy(policy)
         self._points.append(point)
         return point
 

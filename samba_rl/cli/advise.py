@@ -101,15 +101,15 @@ def _table(found: Advice) -> Table:
         "lie farther from the data than the data lie from each other.",
         caption_justify="left",
     )
-    table.add_column("policy", no_wrap=True)
-    for column in ("value", "limit it passes", "return", "far"):
+    table.add_column("policy")
+    for column in ("value", "passes ξ", "return", "far"):
         table.add_column(column, justify="right", no_wrap=True)
     frontier = {one.name for one in found.frontier}
     for one in sorted(found.points, key=lambda point: point.bound):
         style = "bold" if one.name == found.proposed.name else "" if one.name in frontier else "dim"
         table.add_row(
             text(one.name),
-            f"{one.value:.3g} ± {one.value_error:.2g}",
+            f"{one.value:.3g} ± {one.value_error:.1g}",
             f"{one.bound:.3g}",
             f"{one.mean_return:.4g} ± {one.return_error:.2g}",
             f"{100 * one.far:.0f} %",

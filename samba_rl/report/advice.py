@@ -58,7 +58,7 @@ def _draw_returns(axes: Axes, found: Advice) -> None:
         axes.axvline(limit, color="0.35", linestyle=":", linewidth=1.2, label=label)
     name_axes(axes, y="return of an episode\n[negative cost]")
     handles, labels = axes.get_legend_handles_labels()
-    legend_above(axes, [handle for handle, label in zip(handles, labels, strict=True) if label], columns=3)
+    legend_above(axes, [handle for handle, label in zip(handles, labels, strict=True) if label], columns=2)
 
 
 def _draw_support(axes: Axes, found: Advice) -> None:

@@ -83,3 +83,12 @@ def test_a_policy_that_is_known_is_judged_too() -> None:
 def test_unsound_settings_are_refused() -> None:
     with pytest.raises(UserError, match="judged = 5; give at least 20"):
         AdviceSettings(judged=5)
+
+
+def test_limits_are_spaced_in_equal_ratios_and_those_asked_take_their_place() -> None:
+    constraint = CVaR(name=TASK.constraints[0], limit=1.0)
+    adviser = Adviser(TASK, data(), numbers(), (constraint,), AdviceSettings(limits=3))
+    assert adviser._limits(1, 16, ()) == pytest.approx([2, 4, 8])
+    assert adviser._limits(1, 27, (5.0, 30.0)) == pytest.approx([3, 5, 9])
+    assert adviser._limits(0, 100, ()) == pytest.approx([2 * 50**0.25, 2 * 50**0.5, 2 * 50**0.75])
+    assert adviser._limits(5, 5, ()) == []
