@@ -15,6 +15,9 @@ from samba_rl.errors import UserError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+FARTHEST = 1e6
+"""Largest observation that networks see, in normalised units."""
+
 
 @final
 @dataclass(frozen=True)
@@ -129,8 +132,8 @@ class GaussianPolicy(nn.Module):
         self.log_std = nn.Parameter(torch.full((len(lows),), math.log(settings.std)))
 
     def normalised(self, observation: Tensor) -> Tensor:
-        """Return observations [..., no] as the network sees them, in float32."""
-        return ((observation - self.centre) / self.scale).float()
+        """Return observations [..., no] as the network sees them, in float32; one of 1e60 would lead to NaN."""
+        return ((observation - self.centre) / self.scale).float().clamp_(-FARTHEST, FARTHEST)
 
     def mean_of(self, inputs: Tensor) -> Tensor:
         """Return the mean action [..., nu], in half widths, at normalised observations [..., no]."""

@@ -155,7 +155,10 @@ def _finished(session: Session) -> Run:
     named = {"task": task.name, "learner": about.learner, "preset": about.preset, "seed": about.seed}
     summary = to_plain({**named, **summary_of(agent, session.events, about.device)})
     if session.folder is not None:
-        session.folder.finish(policy, agent.model_state(), summary)
+        model = agent.model_state()
+        # The model is made again from the data without these.
+        model = {**model, "aside": agent.aside} if model and len(agent.aside) else model
+        session.folder.finish(policy, model, summary)
     return Run(
         task=task,
         learner=about.learner,

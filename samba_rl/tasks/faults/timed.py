@@ -37,6 +37,11 @@ class NoAnswer(TimeoutError):  # noqa: N818 - reads as what happened
 
 
 @final
+class Died(RuntimeError):  # noqa: N818 - reads as what happened
+    """A simulation process ended by itself."""
+
+
+@final
 class SimulationError(RuntimeError):
     """A simulation raised an exception in its own process."""
 
@@ -57,7 +62,7 @@ def one_line(error: BaseException) -> str:
     text = " ".join(str(error).split())
     if len(text) > 500:
         text = f"{text[:500]}…"
-    if isinstance(error, UserError | NoAnswer):
+    if isinstance(error, UserError | NoAnswer | Died):
         return text
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
