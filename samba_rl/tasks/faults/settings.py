@@ -10,7 +10,7 @@ from samba_rl.errors import UserError
 
 @dataclass(frozen=True)
 class RealSettings:
-    """Reaction to a failure of the real system (NaN, infinity, a wrong shape, an exception, no answer), and outliers."""
+    """Reaction to failures of the real system (NaN, a wrong shape, an exception, no answer) and to outliers."""
 
     on_fault: Literal["pause", "continue"] = "pause"
     """Reaction to a failed episode, which is kept up to the failure and learned from. pause: stop the run, to be
