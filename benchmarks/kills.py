@@ -1,4 +1,4 @@
-"""Kill campaign: runs of all ten learners die by SIGKILL at random moments, are resumed, and are compared with whole runs.
+"""Kill campaign: runs of all learners die by SIGKILL at random moments, are resumed, and are compared with whole runs.
 
     python benchmarks/kills.py --moments 1000
 
@@ -22,12 +22,12 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from samba_rl.data.journal import Journal  # noqa: E402
-from samba_rl.errors import UserError  # noqa: E402
-from samba_rl.learners import LEARNERS  # noqa: E402
-from tests.line import Line  # noqa: E402
-from tests.runs.killing import KILLED, Nursery, nursery  # noqa: E402
-from tests.runs.test_killed import assert_same  # noqa: E402
+from samba_rl.data.journal import Journal
+from samba_rl.errors import UserError
+from samba_rl.learners import LEARNERS
+from tests.line import Line
+from tests.runs.killing import KILLED, Nursery, nursery
+from tests.runs.test_killed import assert_same
 
 TASKS = {"line": Line(), "safe-pendulum": None}
 

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from samba_rl.data import Schema
-from samba_rl.models.normalise import inputs_and_targets
+from samba_rl.models.normalise import LARGEST, inputs_and_targets
 from samba_rl.types import State, Traces, Transitions
 
 if TYPE_CHECKING:
@@ -171,7 +171,8 @@ class OutlierTest:
         self, model: GPDynamics, steps: Transitions, before: Tensor, bad: Tensor
     ) -> dict[tuple[int, int], tuple[float, float]]:
         """Return the ranges that the model expected for readings that it contradicts, by reading and component."""
-        rows = (~(bad.any(1)[before] | bad.any(1)[before + 1])).nonzero()[:, 0]
+        largest = torch.cat([steps.x, steps.x_next], dim=1).abs().amax(1)
+        rows = (~(bad.any(1)[before] | bad.any(1)[before + 1]) & (largest < LARGEST / 2)).nonzero()[:, 0]
         if len(rows) < 2:
             return {}
         some = Transitions(**{name: value[rows] for name, value in vars(steps).items()})

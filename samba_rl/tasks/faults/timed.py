@@ -73,7 +73,11 @@ def call_method(simulation: Simulation, method: str, call: Call) -> object:
         return None
     if method == "set_state" and not hasattr(simulation, method):
         raise UserError("this simulation keeps no state across resets; restore the state in the one that it came from")
-    return getattr(simulation, method)(*call)
+    try:
+        return getattr(simulation, method)(*call)
+    except SystemExit as error:
+        # Not a wish of the user, and it would end the program without a word.
+        raise RuntimeError(f"it called sys.exit({error.code!r})") from error
 
 
 class _Request:
