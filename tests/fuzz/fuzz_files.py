@@ -165,6 +165,17 @@ def prepared() -> Iterator[dict[str, tuple[Path, Path, Run]]]:
         yield made
 
 
+def crafted(copy: Path, draw: random.Random, words: Words) -> None:
+    """Replace an entry of the configuration, and remove what its checksum is compared with."""
+    shutil.rmtree(copy / "checkpoints")
+    config = json.loads((copy / "config.json").read_text())
+    name = draw.choice([*sorted(config.keys() - {"settings"}), "new"])
+    value = draw.choice([None, True, -1, 0, 10**6, 10**30, 1.5, "", "x" * 300, "\x1b[2J", "../..", [], {}, [[[]]], "cuda"])
+    words(f"config.json: {name} = {str(value)[:20]!r}")
+    (copy / "config.json").write_text(json.dumps({**config, name: value}))
+    resume(copy, Line(), checkpoint_every=60.0)
+
+
 def one_case(runs: dict[str, tuple[Path, Path, Run]], draw: random.Random, words: Words) -> None:
     """Damage a copy of a run, and read it in every way."""
     learner, finished = draw.choice(sorted(runs)), draw.random() < 0.6
@@ -172,6 +183,9 @@ def one_case(runs: dict[str, tuple[Path, Path, Run]], draw: random.Random, words
     with tempfile.TemporaryDirectory() as home:
         copy = Path(home) / "run"
         shutil.copytree(done if finished else half, copy)
+        if not finished and draw.random() < 0.15:
+            crafted(copy, draw, words)
+            return
         before = {path: path.read_bytes() for path in files(copy)}
         for _ in range(draw.choice([1, 1, 2])):
             usable = [path for path in files(copy) if not path.is_symlink()]

@@ -35,8 +35,6 @@ class Node:
     """A file or a folder."""
 
     folder: bool
-    content: bytes = b""
-    """What of a file was flushed before the recording."""
     names: dict[str, Node] = field(default_factory=dict)
     """Entries of a folder at the moment."""
 
@@ -64,7 +62,10 @@ class Disk:
 
     def __init__(self, root: Path) -> None:
         self.root = root.resolve()
-        self.top = Node(folder=True)
+        self._content: dict[Node, bytes] = {}
+        self._entries: dict[Node, dict[str, Node]] = {}
+        self.top = self._found(self.root)
+        """What is there already counts as flushed."""
         self.changes: list[Change] = []
         self.calls = 0
         self.failed: list[str] = []
@@ -112,8 +113,8 @@ class Disk:
     def after(self, count: int, mode: Mode, seed: int, target: Path) -> tuple[int, str]:
         """Build the folder as a cut after `count` changes may leave it; return the records acknowledged till then."""
         draw = random.Random(f"{seed} {count} {mode}")
-        content: dict[Node, bytearray] = {}
-        entries: dict[Node, dict[str, Node]] = {}
+        content = {node: bytearray(held) for node, held in self._content.items()}
+        entries = {node: dict(names) for node, names in self._entries.items()}
         waiting: dict[Node, list[Change]] = {}
         acknowledged = 0, ""
         for change in self.changes[:count]:
@@ -131,6 +132,16 @@ class Disk:
                 _apply(each, content, entries)
         self._write_out(self.top, target, content, entries)
         return acknowledged
+
+    def _found(self, path: Path) -> Node:
+        """Return the node of something that is there already."""
+        node = Node(folder=path.is_dir())
+        if node.folder:
+            node.names = {each.name: self._found(each) for each in path.iterdir()}
+            self._entries[node] = dict(node.names)
+        else:
+            self._content[node] = path.read_bytes()
+        return node
 
     def _write_out(
         self, node: Node, path: Path, content: dict[Node, bytearray], entries: dict[Node, dict[str, Node]]

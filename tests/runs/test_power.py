@@ -120,8 +120,8 @@ def test_a_power_cut_after_any_change_loses_nothing(
 
 def killed_then_cut(learner: str, call: int, reference: Path, home: Path) -> None:
     """Kill a run in a call, let a resumed one begin, and cut the power: what it has read was not flushed by anybody."""
-    disk, draw = Disk(home / "disk"), random.Random(call)
     (home / "disk").mkdir(parents=True)
+    disk, draw = Disk(home / "disk"), random.Random(call)
     with disk.recording():
         disk.fail(call, None)
         with pytest.raises(Cut):
@@ -159,8 +159,8 @@ def test_a_power_cut_after_a_kill_at_any_call_loses_nothing(
 
 def failing(learner: str, call: int, code: int, reference: Path, home: Path, *, on: bool) -> str:
     """Let a call fail in a run; return what happened. Nothing is lost, and the run ends as it would have."""
-    disk, folder = Disk(home), home / "run"
     home.mkdir(parents=True, exist_ok=True)
+    disk, folder = Disk(home), home / "run"
     with disk.recording():
         disk.fail(call, code, on=on)
         outcome, said = "ignored", str(folder)
