@@ -47,6 +47,8 @@ class TrialReport:
     """Seconds since the run began."""
     broken: int = 0
     """Episodes of this trial that ended early because the system failed."""
+    set_aside: int = 0
+    """Steps so far that were set aside as outliers."""
 
 
 @dataclass(frozen=True)

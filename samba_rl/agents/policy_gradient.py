@@ -99,7 +99,7 @@ class Agent(AnyAgent):
             imagine = self._experience.imagine
             if imagine is not None and self._improver is not None:
                 self._gate.note(self.improver.policy, imagine, self._seed(), traces)  # before the model learns from it
-        yield from self._experience.learn(traces, self.data.transitions, self.clock, own=self._asked)
+        yield from self._experience.learn(traces, self.believed, self.clock, own=self._asked)
         if self._improver is None:
             self._start_afresh()
 
@@ -117,7 +117,7 @@ class Agent(AnyAgent):
         return foresight._replace(z_std=report.z_std, coverage95=report.coverage95)
 
     def _fresh_policy(self, settings: PolicySettings) -> GaussianPolicy:
-        centre, scale = self.task.observation_scale(self.data.transitions.x)
+        centre, scale = self.task.observation_scale(self.believed.x)
         bounds = self.task.action_bounds()
         return GaussianPolicy(*bounds, centre, scale, settings, self._cpu_generator()).to(self.device)
 
@@ -168,7 +168,7 @@ class Agent(AnyAgent):
         notices = self._check_feasibility(last=True) if begins and self.work.last else []
         traces = self._traces()
         checked = self._experience.restarts and self.iteration > 0 and begins
-        if not (checked and is_stranded(traces, float(self.data.transitions.cost.abs().mean()))):
+        if not (checked and is_stranded(traces, float(self.believed.cost.abs().mean()))):
             return traces, notices
         self._start_afresh()
         self.work.cost_alone = True
@@ -333,8 +333,8 @@ class Agent(AnyAgent):
 
     def load_state_dict(self, state: State, data: DataSet) -> Iterator[Notice]:
         """Become the agent that returned this state when it had these data."""
-        self.data = data
-        yield from self._experience.load_state_dict(state["experience"], data.transitions)
+        self._load_data(data, state)
+        yield from self._experience.load_state_dict(state["experience"], self.believed)
         self._feasibility.load_state_dict(state["feasibility"])
         if state["snapshot"] is not None:
             self._start_afresh()

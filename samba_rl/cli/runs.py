@@ -98,6 +98,8 @@ def _show(console: Console, run: Path, one: Overview) -> None:
     table.add_row(
         "unsafe steps (TV), safety cost (TC)", f"{_figure(one.learning_TV, 'd')}, {_figure(one.learning_TC, '.1f')}"
     )
+    if one.set_aside:
+        table.add_row("outliers set aside", f"{one.set_aside:,} steps")
     if one.evaluated_return is not None:
         table.add_row("return of the policy, evaluated", _figure(one.evaluated_return, ".2f"))
     if one.seconds is not None:

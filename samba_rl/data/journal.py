@@ -6,6 +6,7 @@ absent. Then both are flushed; if the power fails before the flush has finished,
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 from collections.abc import Iterator
@@ -85,7 +86,8 @@ class Journal:
             flush(file)
         except OSError as error:
             os.close(file)
-            path.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                path.unlink()
             raise disk_error(path, error) from error
         journal = Journal(path, {}, len(TITLE), NO_DIGEST)
         journal._file = file
@@ -109,6 +111,8 @@ class Journal:
                 sync_folder(path.parent)
             journal._file = open_own(path, os.O_RDWR)
             os.ftruncate(journal._file, found.end)
+            # A program that was killed may have written a record and not flushed it; from here on it counts.
+            flush(journal._file)
         except OSError as error:
             raise disk_error(path, error) from error
         return journal
@@ -177,11 +181,13 @@ class Journal:
         self._last, self._end = digest, start + len(packed)
 
     def close(self) -> None:
-        """Release reserved space and close the file."""
+        """Release reserved space and close the file; raise DiskError, with the file closed, if the space stays."""
         if self._file is not None:
             file, self._file = self._file, None
             try:
                 os.ftruncate(file, self._end)
+            except OSError as error:
+                raise disk_error(self.path, error) from error
             finally:
                 os.close(file)
 

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import ArrayLike, NDArray
 
+FARTHEST = 1e6
+"""Largest observation that networks see, in normalised units."""
+
 
 @final
 @dataclass(frozen=True)
@@ -140,8 +143,8 @@ class GaussianPolicy(nn.Module):
         self.log_std = nn.Parameter(torch.full((len(lows),), math.log(settings.std)))
 
     def normalised(self, observation: Tensor) -> Tensor:
-        """Return observations [..., no] as the network sees them, in float32."""
-        return ((observation - self.centre) / self.scale).float()
+        """Return observations [..., no] as the network sees them, in float32; one of 1e60 would lead to NaN."""
+        return ((observation - self.centre) / self.scale).float().clamp_(-FARTHEST, FARTHEST)
 
     def mean_of(self, inputs: Tensor) -> Tensor:
         """Return the mean action [..., nu], in half widths, at normalised observations [..., no]."""

@@ -14,6 +14,9 @@ from samba_rl.types import Transitions
 if TYPE_CHECKING:
     from samba_rl.tasks.task import Task
 
+LARGEST = 1e18
+"""Largest number that a model learns from: its square still fits into single precision."""
+
 
 @dataclass(frozen=True)
 class Normaliser:
@@ -42,17 +45,17 @@ class Normaliser:
 
 
 def inputs_and_targets(task: Task, transitions: Transitions, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Return the model inputs [n, ni] and changes of state [n, D] in float64; raise UserError unless all are finite."""
+    """Return the model inputs [n, ni] and changes of state [n, D] in float64; raise UserError for unusable numbers."""
     if len(transitions) == 0:
         raise UserError(f"the model of {task.name} was given no transitions; give at least one")
     x, u, x_next = (t.to(device, torch.float64) for t in (transitions.x, transitions.u, transitions.x_next))
     inputs, targets = task.model_inputs(x, u), (x_next - x)[:, list(task.predicted)]
     for what, values in (("model inputs", inputs), ("changes of state", targets)):
-        bad = ~torch.isfinite(values)
+        bad = ~(values.abs() <= LARGEST)
         if bool(bad.any()):
             row, column = (int(i) for i in bad.nonzero()[0])
             raise UserError(
                 f"{task.name}: transition {row} of {len(values)} has {values[row, column].item()} in column "
-                f"{column} of its {what}; remove transitions with such values"
+                f"{column} of its {what}; remove transitions with values that are not finite or beyond {LARGEST:g}"
             )
     return inputs, targets

@@ -11,7 +11,7 @@ from torch import Generator, Tensor, nn
 from torch.nn import functional
 
 from samba_rl.errors import UserError
-from samba_rl.improve.policies import tanh_
+from samba_rl.improve.policies import FARTHEST, tanh_
 from samba_rl.planet.gaussian import Normal
 from samba_rl.planet.networks import PICTURE, as_floats, initialise, layers, picture_decoder, picture_encoder
 
@@ -156,7 +156,7 @@ class LatentModel(nn.Module):
         """Normalise observations [..., no]; leave images as they are."""
         if self.settings.observation == "pixels":
             return observation
-        return ((observation - self.centre) / self.scale).float()
+        return ((observation - self.centre) / self.scale).float().clamp_(-FARTHEST, FARTHEST)
 
     def outcome(self, belief: Belief) -> Tensor:
         """Predict the normalised cost and safety costs [..., 1 + m] of the step that led to a belief."""

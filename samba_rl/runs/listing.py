@@ -51,6 +51,8 @@ class Overview:
     """Total safety cost of all trials so far."""
     learning_TV: int | None = None  # noqa: N815
     """Steps of all trials so far in the unsafe region."""
+    set_aside: int | None = None
+    """Steps so far that were set aside as outliers."""
     evaluated_return: float | None = None
     """Mean return of the final policy with its noise, from its evaluation."""
     limit_kept: bool | None = None
@@ -132,6 +134,7 @@ def _last_figures(folder: Path) -> dict[str, Any]:
                 "return_mean": _number(row.get("return_mean"), float),
                 "learning_TC": _number(row.get("learning_TC"), float),
                 "learning_TV": _number(row.get("learning_TV"), int),
+                "set_aside": _number(row.get("set_aside"), int),
                 "seconds": _number(row.get("seconds"), float),
             }
     return {}

@@ -13,6 +13,7 @@ from typing import Any, final
 import torch
 
 from samba_rl.agents.agent import Learned
+from samba_rl.agents.outliers import without
 from samba_rl.agents.settings import ModelBasedSettings, Settings
 from samba_rl.data import DataSet
 from samba_rl.errors import UserError
@@ -84,7 +85,8 @@ class Run:
         model = GPDynamics(self.task, self.settings.model)
         assert self.folder is not None
         try:
-            same = model.load_state_dict(read_state(self.folder / MODEL), self.data.transitions)
+            state = read_state(self.folder / MODEL)
+            same = model.load_state_dict(state, without(self.data.transitions, state.get("aside")))
         except (KeyError, TypeError, RuntimeError, AttributeError) as error:
             raise UserError(f"{self.folder / MODEL} does not fit the run's data ({error}); copy it again") from error
         if not same:

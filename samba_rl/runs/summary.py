@@ -80,6 +80,7 @@ def summary_of(agent: AnyAgent, events: list[Event], device: str) -> dict[str, A
         "episodes": sum(trial.episodes for trial in trials),
         "learning_TC": agent.learning_TC,
         "learning_TV": agent.learning_TV,
+        "set_aside": len(agent.aside),
         "return_last_trials": sum(t.return_mean * t.episodes for t in last) / max(sum(t.episodes for t in last), 1),
         "constraints": limits,
         # On the model: whether every bound on the policy that was handed over is within what is accepted.

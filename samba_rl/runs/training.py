@@ -13,7 +13,7 @@ from samba_rl.agents.policy_gradient import Agent
 from samba_rl.agents.settings import Settings
 from samba_rl.data import DataSet
 from samba_rl.data.plain import from_plain, to_plain
-from samba_rl.errors import Stopped
+from samba_rl.errors import Stopped, UserError
 from samba_rl.events import Log
 from samba_rl.learners import Learner
 from samba_rl.presets import find_row, make_settings
@@ -26,6 +26,9 @@ from samba_rl.runs.summary import by_kind, config_of, name_of, other_versions, s
 from samba_rl.runs.writer import RunFolder, sweep
 from samba_rl.tasks import make_task
 from samba_rl.tasks.task import Task
+
+MOST_PROCESSES = 1024
+"""Largest number of threads or processes that is taken over from a configuration."""
 
 
 def train(
@@ -129,9 +132,9 @@ def resume(
     try:
         events = read_events(home / METRICS)
         # Another number of threads would change the order of summation, and so the last digits.
-        torch.set_num_threads(from_plain(int, config.get("threads", threads), f"{home / CONFIG}: threads"))
-        if workers is None:
-            workers = from_plain(int | None, config.get("workers"), f"{home / CONFIG}: workers")
+        torch.set_num_threads(_count(home, "threads", config.get("threads", threads), 1))
+        if workers is None and config.get("workers") is not None:
+            workers = _count(home, "workers", config["workers"], 0)
         session = Session(
             system, about, run, log=log, stop=stop, workers=workers, checkpoint_every=checkpoint_every, watch=watch,
             measure=measure,
@@ -148,6 +151,14 @@ def resume(
             session.close()
 
 
+def _count(home: Path, name: str, value: object, least: int) -> int:
+    """Return a number of threads or processes from a configuration, which may come from a stranger."""
+    count: int = from_plain(int, value, f"{home / CONFIG}: {name}")
+    if not least <= count <= MOST_PROCESSES:
+        raise UserError(f"{home / CONFIG}: {name} = {count}; it must be from {least} to {MOST_PROCESSES}")
+    return count
+
+
 def _finished(session: Session) -> Run:
     """Run a session to its end and return the result."""
     policy = session.run()
@@ -155,7 +166,10 @@ def _finished(session: Session) -> Run:
     named = {"task": task.name, "learner": about.learner, "preset": about.preset, "seed": about.seed}
     summary = to_plain({**named, **summary_of(agent, session.events, about.device)})
     if session.folder is not None:
-        session.folder.finish(policy, agent.model_state(), summary)
+        model = agent.model_state()
+        # The model is made again from the data without these.
+        model = {**model, "aside": agent.aside} if model and len(agent.aside) else model
+        session.folder.finish(policy, model, summary)
     return Run(
         task=task,
         learner=about.learner,

@@ -17,6 +17,7 @@ from samba_rl.data import DataSet
 from samba_rl.data.files import (
     JSON_LIMIT,
     TEXT_LIMIT,
+    DiskError,
     disk_error,
     flush,
     open_own,
@@ -225,18 +226,22 @@ class RunFolder:
         self._closed = True
         os.close(self._metrics)
         self.steps.close()
-        self.journal.close()
+        # All that can fail is to give back reserved space, which the next program does.
+        with contextlib.suppress(DiskError):
+            self.journal.close()
 
 
 def _remove(home: Path, lock: Lock, made: list[Path]) -> None:
     """Remove the files of a run that has not measured anything, and the folders that were made for it.
 
-    The lock is released last: otherwise a process that resumes in between would lose what it measures.
+    The lock is released last: otherwise a process that resumes in between would lose what it measures. What a failing
+    disk does not let go stays: it is a run that can be resumed, or the beginning of one.
     """
     try:
-        for name in (CONFIG, METRICS, JOURNAL, STEPS, DATA):
-            (home / name).unlink(missing_ok=True)
-        checkpoints.remove_all(home)
+        with contextlib.suppress(OSError):
+            for name in (CONFIG, METRICS, JOURNAL, STEPS, DATA):
+                (home / name).unlink(missing_ok=True)
+            checkpoints.remove_all(home)
     finally:
         lock.release(remove=True)
     for folder in made:

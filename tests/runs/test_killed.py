@@ -16,6 +16,7 @@ from samba_rl.data import DataSet
 from samba_rl.data.journal import Journal
 from samba_rl.learners import LEARNERS
 from samba_rl.runs import load_run
+from samba_rl.tasks.task import Task
 from samba_rl.types import Traces
 from tests.runs.killing import KILLED, Nursery, nursery
 from tests.runs.systems import LOG, counting_rig, rig_steps, same_bits
@@ -37,9 +38,9 @@ def metrics(folder: Path) -> list[dict[str, Any]]:
     return [{name: value for name, value in row.items() if name != "seconds"} for row in rows]
 
 
-def assert_same(folder: Path, reference: Path) -> None:
+def assert_same(folder: Path, reference: Path, task: Task | None = None) -> None:
     """Policy, metrics, model and every real transition, to the bit."""
-    one, other = load_run(folder), load_run(reference)
+    one, other = load_run(folder, task), load_run(reference, task)
     mine, due = one.policy.state_dict(), other.policy.state_dict()
     assert mine.keys() == due.keys() and all(same_bits(mine[name], due[name]) for name in due)
     assert metrics(folder) == metrics(reference)

@@ -10,7 +10,7 @@ from samba_rl.errors import UserError
 
 @dataclass(frozen=True)
 class RealSettings:
-    """Reaction to a failure of the real system: NaN, infinity, a wrong shape, an exception or no answer."""
+    """Reaction to failures of the real system (NaN, a wrong shape, an exception, no answer) and to outliers."""
 
     on_fault: Literal["pause", "continue"] = "pause"
     """Reaction to a failed episode, which is kept up to the failure and learned from. pause: stop the run, to be
@@ -19,6 +19,9 @@ class RealSettings:
     """Number of consecutive trials with a fault after which the run pauses in any case."""
     timeout: float | None = None
     """Time limit for one reset or step, in seconds; None means no limit."""
+    outliers: Literal["aside", "keep"] = "aside"
+    """Treatment of steps whose measurements lie far outside of everything measured so far, or that the model
+    contradicts. aside: keep them in the data, do not learn from them, and say so. keep: learn from them."""
 
     def __post_init__(self) -> None:
         if self.faults_in_a_row < 1:
