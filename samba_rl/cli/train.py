@@ -20,6 +20,7 @@ from samba_rl import runs
 from samba_rl.agents.settings import PolicyGradientSettings, Settings
 from samba_rl.agents.words import to_words
 from samba_rl.cli.display import RunDisplay
+from samba_rl.cli.flags import settings_flags
 from samba_rl.cli.parsing import load_task, one_line
 from samba_rl.errors import UserError
 from samba_rl.improve.constraints import KINDS
@@ -154,7 +155,7 @@ def _parse(arguments: list[str], task: Task | None, learner: str, preset: str) -
     default = Options(
         tyro.MISSING, settings, learner, preset, words["zeta"], rule=words["update"], kind=words["constraint"]
     )
-    with one_line(PROG):
+    with one_line(PROG), settings_flags():
         options = tyro.cli(Options, prog=PROG, description=DESCRIPTION, default=default, args=arguments)
     _ = options.row  # raises if the choices make no sense together
     return options

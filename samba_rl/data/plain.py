@@ -109,4 +109,7 @@ def _number(value: Any, where: str) -> float:
         return _INFINITE[value]
     if not isinstance(value, (int, float)) or isinstance(value, bool):
         raise _wrong(where, value, "a number")
-    return float(value)
+    try:
+        return float(value)
+    except OverflowError as error:
+        raise UserError(f"{where} has too many digits; it must be a number of at most 1e308") from error

@@ -15,6 +15,7 @@ from samba_rl.improve.policies import GaussianPolicy
 from samba_rl.improve.updates.batch import Batch
 from samba_rl.improve.updates.min_norm import min_norm_weights, policy_gradients
 from samba_rl.improve.updates.rules import UpdateRule, UpdateSettings
+from samba_rl.ranges import Share
 from samba_rl.types import State, Traces
 
 
@@ -25,7 +26,7 @@ class WeightSettings:
     spread: bool = True
     """Measure both advantages in their own standard deviations first. In their own units the shortest combination
     would belong to whichever has the smaller numbers."""
-    least_cost_weight: float | None = 0.7
+    least_cost_weight: Share | None = 0.7
     """Lower bound of λ_π at the start of a run. It rises to 1 by the end, where more information no longer pays. None:
     no lower bound; λ_π is the paper's, the weight of the shortest combination."""
 

@@ -25,9 +25,6 @@ class PlanetSettings(Settings):
     latent: LatentSettings = field(default_factory=LatentSettings)
     planner: PlannerSettings = field(default_factory=PlannerSettings)
 
-    def _check(self) -> None:
-        """Check nothing: the groups of settings check themselves."""
-
     def make_agent(self, task: Task, learner: Learner, *, seed: int, device: str) -> PlanetAgent:
         """Make the agent that learns the task."""
         from samba_rl.planet.agent import PlanetAgent
