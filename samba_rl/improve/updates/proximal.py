@@ -52,7 +52,7 @@ class ProximalSettings:
     entropy: Annotated[float, In("[0, 100]")] = 0.0
     """Weight of the policy's entropy, in standard deviations of the advantage."""
     critic_loss: Literal["squared", "clipped"] = "squared"
-    """Loss of the critics. squared: the squared error. clipped: values stay within `clip` of the old ones, as in PPO."""
+    """Loss of the critics. squared: the squared error. clipped: values stay within `clip` of old ones, as in PPO."""
 
 
 @final
