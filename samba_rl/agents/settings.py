@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, final
 
 from samba_rl.agents.first import FirstSettings
+from samba_rl.agents.unused import Reasons, unused_in_improving, unused_on_a_model
 from samba_rl.errors import UserError
 from samba_rl.improve.advantages import AdvantageSettings
 from samba_rl.improve.constraints import KINDS, Chance, Constraint, bind
@@ -56,6 +57,10 @@ class Settings(ABC):
     @abstractmethod
     def constraints(self, learner: Learner, names: tuple[str, ...]) -> tuple[Constraint, ...]:
         """Return the limits on safety costs of these names."""
+
+    @abstractmethod
+    def unused(self, learner: Learner) -> Reasons:
+        """Return the settings that have no effect with this learner, and why."""
 
     @property
     @abstractmethod
@@ -182,6 +187,10 @@ class ModelBasedSettings(PolicyGradientSettings):
         shielded = self.shield == "on"
         return Imagination(task, learner.zeta, self.imagination, self.model, device, shielded=shielded)
 
+    def unused(self, learner: Learner) -> Reasons:
+        """Return the settings that have no effect with this learner, and why."""
+        return unused_in_improving(learner, self) | unused_on_a_model(learner, self)
+
     @property
     def weighting(self) -> WeightSettings:
         """Return how cost and information are weighed."""
@@ -210,6 +219,10 @@ class ModelFreeSettings(PolicyGradientSettings):
         from samba_rl.agents.own_trials import OwnTrials
 
         return OwnTrials(device)
+
+    def unused(self, learner: Learner) -> Reasons:
+        """Return the settings that have no effect with this learner, and why."""
+        return unused_in_improving(learner, self)
 
     @property
     def weighting(self) -> WeightSettings:

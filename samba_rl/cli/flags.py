@@ -52,6 +52,14 @@ def settings_flags() -> Iterator[ConstructorRegistry]:
         raise UserError(str(refused)) from refused
 
 
+def given_paths(arguments: list[str]) -> Iterator[str]:
+    """Yield the paths of the settings whose flags are given: "multiplier.slack" for --multiplier.slack."""
+    for argument in arguments:
+        if argument.startswith("--"):
+            group, dot, name = argument[2:].partition("=")[0].replace("-", "_").rpartition(".")
+            yield f"{group}{dot}{name.removeprefix('no_')}"
+
+
 def _help(text: str | Callable[[], str | None] | None, interval: str) -> str:
     """Return the help of a setting with its range."""
     words = text() if callable(text) else text

@@ -18,9 +18,10 @@ import tyro
 
 from samba_rl import runs
 from samba_rl.agents.settings import PolicyGradientSettings, Settings
+from samba_rl.agents.unused import refuse_unused
 from samba_rl.agents.words import to_words
 from samba_rl.cli.display import RunDisplay
-from samba_rl.cli.flags import settings_flags
+from samba_rl.cli.flags import given_paths, settings_flags
 from samba_rl.cli.parsing import load_task, one_line
 from samba_rl.errors import UserError
 from samba_rl.improve.constraints import KINDS
@@ -157,7 +158,8 @@ def _parse(arguments: list[str], task: Task | None, learner: str, preset: str) -
     )
     with one_line(PROG), settings_flags():
         options = tyro.cli(Options, prog=PROG, description=DESCRIPTION, default=default, args=arguments)
-    _ = options.row  # raises if the choices make no sense together
+    # Raises if the choices make no sense together.
+    refuse_unused(options.settings, options.row, given_paths(arguments))
     return options
 
 
