@@ -64,6 +64,10 @@ Rate: TypeAlias = Annotated[float, In("(0, 1]")]
 """A learning rate, or a share that is never nothing."""
 Share: TypeAlias = Annotated[float, In("[0, 1]")]
 """A share, or a probability."""
+Seed: TypeAlias = Annotated[int, In("[0, 9223372036854775808)")]
+"""A seed: what 63 bits hold."""
+Workers: TypeAlias = Annotated[int, In("[0, 1000]")]
+"""A number of processes; 0 uses none."""
 
 
 @checkable
@@ -82,7 +86,7 @@ def check(settings: object, path: str = "") -> None:
     is what the names begin with, such as "multiplier.".
     """
     for name, hint in hints_of(type(settings)).items():
-        _check(hint, getattr(settings, name), f"{path}{name}")
+        check_value(hint, getattr(settings, name), f"{path}{name}")
     if isinstance(settings, Related):
         for name, must in settings.misfits():
             raise _wrong(f"{path}{name}", getattr(settings, name), must)
@@ -108,28 +112,29 @@ def range_in(hint: object) -> str:
     return ", ".join(dict.fromkeys(filter(None, parts)))
 
 
-def _check(hint: object, value: object, path: str) -> None:
+def check_value(hint: object, value: object, path: str) -> None:
+    """Raise a `UserError` if a value, named by its path, is not of this type or lies outside the range in it."""
     origin, parts = get_origin(hint), get_args(hint)
     if origin is Annotated:
-        _check(parts[0], value, path)
+        check_value(parts[0], value, path)
         for one in parts[1:]:
             if isinstance(one, In) and isinstance(value, int | float) and value not in one:
                 raise _wrong(path, value, one.in_words)
     elif origin in (Union, UnionType):
         if value is not None or NoneType not in parts:
-            _check(next(part for part in parts if part is not NoneType), value, path)
+            check_value(next(part for part in parts if part is not NoneType), value, path)
     elif origin is Literal:
         if not isinstance(value, str):
             raise _wrong(path, value, f"one of {', '.join(parts)}")
         if value not in parts:
-            raise UserError(f"{path} = {_shown(value)}: {did_you_mean(value, parts)}")
+            raise UserError(f"{path} = {shown(value)}: {did_you_mean(value, parts)}")
     elif origin is tuple:
         _check_tuple(parts, value, path)
     elif dataclasses.is_dataclass(hint) and isinstance(hint, type):
         if not isinstance(value, hint):
             raise _wrong(path, value, f"{hint.__name__}(...)")
         check(value, f"{path}.")
-    else:
+    elif hint in _IN_WORDS:
         _check_plain(hint, value, path)
 
 
@@ -141,7 +146,7 @@ def _check_tuple(kinds: tuple[object, ...], value: object, path: str) -> None:
     if len(kinds) != len(value):
         raise _wrong(path, value, f"a tuple of {len(kinds)}")
     for i, (kind, part) in enumerate(zip(kinds, value, strict=True)):
-        _check(kind, part, f"{path}.{i}")
+        check_value(kind, part, f"{path}.{i}")
 
 
 _IN_WORDS: dict[object, str] = {float: "a number", int: "a whole number", bool: "True or False", str: "text"}
@@ -158,10 +163,10 @@ def _check_plain(hint: object, value: object, path: str) -> None:
 
 
 def _wrong(path: str, value: object, must: str) -> UserError:
-    return UserError(f"{path} = {_shown(value)}: must be {must}")
+    return UserError(f"{path} = {shown(value)}: must be {must}")
 
 
-def _shown(value: object) -> str:
+def shown(value: object) -> str:
     """Return a value as an error repeats it."""
     if isinstance(value, int) and abs(value) >= 10**SHOWN:
         return f"about 10^{math.log10(abs(value)):.0f}"  # Python refuses to write numbers of thousands of digits

@@ -30,6 +30,7 @@ from samba_rl.improve.objectives import Information
 from samba_rl.learners import LEARNERS, NONE, UPDATES, Learner, Planning, find_learner
 from samba_rl.models.zeta import ZETAS
 from samba_rl.presets import make_settings
+from samba_rl.ranges import In, Seed, Workers, check
 from samba_rl.runs.session import About
 from samba_rl.tasks import TASKS
 
@@ -86,7 +87,7 @@ class Options:
     """Kind of limit on the safety cost. cvar: the mean of the worst share 1 - α of the trajectories. expectation: the
     mean of all. chance: the share of trajectories that enter the unsafe region (per step: the share of steps inside
     it). none: no limit."""
-    seed: int = 0
+    seed: Seed = 0
     """Seed of the run; the same seed gives the same run."""
     out: Path | None = None
     """Folder of the run. Default: runs/SYSTEM-LEARNER-SEED, with a number appended if that is taken."""
@@ -94,9 +95,9 @@ class Options:
     """CSV or Parquet file of real transitions measured earlier; they do not count as samples."""
     device: str = "cpu"
     """Device of the model and the policy: cpu or cuda."""
-    threads: int | None = None
+    threads: Annotated[int, In("[1, 1000]")] | None = None
     """Number of PyTorch threads. Default: one per core."""
-    workers: int | None = None
+    workers: Workers | None = None
     """Number of processes for MuJoCo. Default: one per core; 0 uses none."""
     evaluation: bool = True
     """Evaluate the policy at the end, with and without its noise."""
@@ -158,6 +159,7 @@ def _parse(arguments: list[str], task: Task | None, learner: str, preset: str) -
     )
     with one_line(PROG), settings_flags():
         options = tyro.cli(Options, prog=PROG, description=DESCRIPTION, default=default, args=arguments)
+    check(options)
     # Raises if the choices make no sense together.
     refuse_unused(options.settings, options.row, given_paths(arguments))
     return options
@@ -179,8 +181,6 @@ def _more_constraints(arguments: list[str]) -> tuple[FurtherConstraint, ...]:
 def train(task: Task, options: Options) -> int:
     """Train with a display of the progress, then evaluate and draw."""
     if options.threads is not None:
-        if options.threads < 1:
-            raise UserError(f"--threads {options.threads}: at least 1 is needed")
         torch.set_num_threads(options.threads)
     out = options.out or _free_folder(task.name, options.learner, options.seed)
     about = About(options.learner, options.row, options.preset, options.seed, options.settings, options.device)

@@ -253,7 +253,7 @@ def test_the_commands_that_the_docs_show_can_be_given() -> None:
         (["safe-pendulum", "--learner", "ppo", "--weights.spread", "True"], "--weights.spread"),
         (["safe-pendulum", "--more-constraints.1.limit", "1"], "number the limits from 0"),
         (["safe-pendulum", "--real-samples", "29", "--first.samples", "20"], "too small for safe-pendulum"),
-        (["safe-pendulum", "--threads", "0"], "--threads 0: at least 1 is needed"),
+        (["safe-pendulum", "--threads", "0"], "threads = 0: must be at least 1 and at most 1000"),
         (["safe-pendulum", "--device", "cuda:99"], "device = 'cuda:99', but PyTorch sees"),
         (["safe-pendulum", "--data", "none.csv"], "'none.csv' cannot be read"),
         (["safe-pendulum", "--out", "/dev/null/x"], "/dev/null/x cannot be written: Not a directory"),
