@@ -24,7 +24,7 @@ EPISODES = 2000
 
 def certify(
     run: RunArgument,
-    confidence: Annotated[float, In("(0, 1)")] = 0.95,
+    confidence: Annotated[float, In("[0.5, 1)")] = 0.95,
     episodes: Episodes | None = None,
     seed: Seed | None = None,
     limit: Annotated[float, In("[0, 1e12]")] | None = None,

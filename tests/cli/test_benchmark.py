@@ -54,9 +54,9 @@ def test_a_benchmark_that_is_terminated_ends_its_cells(tmp_path: Path) -> None:
         (["paper", "--learners", "sambo"], "no learner is called 'sambo'; did you mean 'samba'?"),
         (["paper", "--tasks", "pendulum"], "no system is called 'pendulum'"),
         (["paper", "--limits", "0.25,lots"], "--limits 0.25,lots: give numbers separated by commas"),
-        (["paper", "--seeds", "0"], "seeds = 0; at least 1 is needed"),
-        (["smoke", "--steps", "0"], "--steps 0: at least 1 is needed"),
-        (["smoke", "--jobs", "0"], "jobs = 0; at least 1 is needed"),
+        (["paper", "--seeds", "0"], "seeds = 0: must be at least 1 and at most 10000"),
+        (["smoke", "--steps", "0"], "steps = 0: must be at least 1 and at most 1e9"),
+        (["smoke", "--jobs", "0"], "jobs = 0: must be at least 1 and at most 1000"),
         (["smoke", "--ray", "127.0.0.1:1"], "no Ray cluster answers at '127.0.0.1:1'"),
     ],
 )
