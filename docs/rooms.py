@@ -35,6 +35,7 @@ CONTENTS = {
     "tasks": "the real systems",
     "events": "what a run reports",
     "types": "Traces, Transitions, protocols",
+    "ranges": "ranges of settings",
     "errors": "errors that a user can act on",
 }
 """What each room holds, in a few words."""

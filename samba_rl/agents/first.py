@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 from torch import Generator
 
-from samba_rl.errors import UserError
 from samba_rl.improve.policies import OpenLoopPolicy, UniformPolicy
+from samba_rl.ranges import Count, In
 from samba_rl.tasks.task import Task
 from samba_rl.types import Policy
 
@@ -18,19 +18,15 @@ from samba_rl.types import Policy
 class FirstSettings:
     """The first real trials, before there is a model."""
 
-    samples: int = 150
+    samples: Annotated[int, In("[0, 1e9]")] = 150
     """Real steps of the first trials, rounded up to whole episodes."""
     how: Literal["uniform", "held", "sobol"] = "held"
     """How actions are drawn. uniform: afresh at every step. held: kept for `hold` steps, which leads farther from the
     start. sobol: sequences of held actions, spread evenly over the action range."""
-    hold: int = 5
+    hold: Count = 5
     """Steps for which a drawn action is held."""
     data: str = ""
     """CSV or Parquet file of real transitions measured earlier; they do not count as samples."""
-
-    def __post_init__(self) -> None:
-        if self.samples < 0:
-            raise UserError(f"first.samples = {self.samples}; it must be at least 0")
 
 
 def first_policy(task: Task, settings: FirstSettings, episodes: int, generator: Generator) -> Policy:
@@ -39,8 +35,6 @@ def first_policy(task: Task, settings: FirstSettings, episodes: int, generator: 
     if settings.how == "uniform":
         return UniformPolicy(tuple(low.tolist()), tuple(high.tolist()))
     hold = settings.hold
-    if hold < 1:
-        raise UserError(f"first.hold = {hold}; actions are held for at least 1 step")
     count, blocks = len(task.actions), -(-task.horizon // hold)
     if settings.how == "held":
         unit = torch.rand(episodes, blocks + 1, count, generator=generator, dtype=torch.float64)

@@ -80,8 +80,8 @@ class Cell:
             settings = replace(settings, constraint=replace(settings.constraint, limit=self.limit, per="trajectory"))
         if self.budget_scale == 1:
             return settings
-        if not self.budget_scale > 0:
-            raise UserError(f"budget_scale = {self.budget_scale}; it must be positive")
+        if not 0 < self.budget_scale < math.inf:
+            raise UserError(f"budget_scale = {self.budget_scale}; it must be positive and finite")
         samples = max(round(self.budget_scale * settings.real_samples), 2 * horizon)
         # The random first trials shrink too, so that they leave at least half of a small budget for learning.
         first = min(settings.first.samples, max(samples // 2 // horizon, 1) * horizon)

@@ -73,8 +73,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         return _call(given)()
     except UserError as error:
-        print(f"samba-rl: {printable(str(error))}", file=sys.stderr)
-        return 2
+        return _refused(str(error))
     except KeyboardInterrupt:
         print("samba-rl: interrupted", file=sys.stderr)
         return 130
@@ -82,6 +81,16 @@ def main(arguments: list[str] | None = None) -> int:
         # The reader of our output (`head`, say) has seen enough; Python would complain once more at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+    except OSError as error:
+        where = "" if error.filename is None else f"{error.filename}: "
+        return _refused(f"{where}{error.strerror or error}")
+
+
+def _refused(why: str) -> int:
+    """Say in one line why the request is refused, and return the exit code."""
+    line = printable(why).replace("\n", "\\n")
+    print(f"samba-rl: {line}", file=sys.stderr)
+    return 2
 
 
 def _call(given: list[str]) -> Callable[[], int]:

@@ -12,9 +12,11 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
+from samba_rl.cli.arguments import Seeds, Steps
 from samba_rl.cli.stopping import terminated_like_interrupted
 from samba_rl.cli.text import duration, text
 from samba_rl.errors import UserError
+from samba_rl.ranges import In, Seed, check_value
 
 if TYPE_CHECKING:
     from samba_rl.benchmark.cells import Cell
@@ -29,18 +31,18 @@ def benchmark(
     grid: Annotated[Literal["paper", "smoke", "exploration"], tyro.conf.Positional],
     learners: str = "",
     tasks: str = "",
-    seeds: int = 3,
-    first_seed: int = 100,
+    seeds: Seeds = 3,
+    first_seed: Seed = 100,
     preset: str = "default",
     limits: str = "",
     signals: str = "",
-    budget_scale: float = 1.0,
+    budget_scale: Annotated[float, In("(0, 1000]")] = 1.0,
     out: Path = Path("results"),
     runs: Path = Path("runs/benchmark"),
-    jobs: int | None = None,
+    jobs: Annotated[int, In("[1, 1000]")] | None = None,
     ray: str = "",
     device: str = "cpu",
-    steps: int = 10_000,
+    steps: Steps = 10_000,
 ) -> int:
     """Run a grid of learners, systems and seeds, and make the paper's tables.
 
@@ -70,8 +72,6 @@ def benchmark(
     from samba_rl.learners import LEARNERS
     from samba_rl.tasks import TASKS
 
-    if steps < 1:
-        raise UserError(f"--steps {steps}: at least 1 is needed")
     if signals and grid != "exploration":
         raise UserError(f"--signals {signals}: only `samba-rl benchmark exploration` compares signals")
     study = grid == "exploration"
@@ -117,8 +117,6 @@ def _study(tasks: str, signals: str, seeds: int, first_seed: int) -> list[Cell]:
     """Return the cells of the study of exploration."""
     from samba_rl.benchmark.exploration import SIGNALS, cells, parts_of
 
-    if seeds < 1:
-        raise UserError(f"--seeds {seeds}: at least 1 is needed")
     return cells(parts_of(_names(tasks)), _names(signals) or SIGNALS, range(first_seed, first_seed + seeds))
 
 
@@ -154,9 +152,11 @@ def _names(words: str) -> tuple[str, ...]:
 
 def _numbers(words: str) -> tuple[float, ...]:
     try:
-        return tuple(float(word) for word in _names(words))
+        numbers = tuple(float(word) for word in _names(words))
     except ValueError as error:
         raise UserError(f"--limits {words}: give numbers separated by commas, such as 0.25,0.75") from error
+    check_value(tuple[Annotated[float, In("[0, 1e12]")], ...], numbers, "limits")
+    return numbers
 
 
 def _tables(console: Console, out: Path) -> None:

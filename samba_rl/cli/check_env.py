@@ -12,6 +12,7 @@ from rich.table import Table
 from samba_rl.cli.arguments import JsonFlag
 from samba_rl.cli.parsing import load_function
 from samba_rl.cli.text import text
+from samba_rl.ranges import In
 
 MARKS = {"fine": "[green]✓[/]", "note": "[yellow]![/]", "problem": "[red]✗[/]"}
 
@@ -20,7 +21,7 @@ def check_env(
     env_id: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="ID")],
     safety: str | None = None,
     cost: str | None = None,
-    horizon: int | None = None,
+    horizon: Annotated[int, In("[1, 1e9]")] | None = None,
     *,
     as_json: JsonFlag = False,
 ) -> int:

@@ -6,17 +6,20 @@ import contextlib
 import functools
 import importlib
 import importlib.util
+import inspect
 import io
 import re
 import sys
+import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_type_hints
 
 import tyro
 
 from samba_rl.errors import UserError, did_you_mean
+from samba_rl.ranges import check_value
 
 if TYPE_CHECKING:
     from samba_rl.runs import Run
@@ -24,10 +27,14 @@ if TYPE_CHECKING:
 
 
 def parsed(command: Callable[..., int], prog: str, arguments: list[str]) -> Callable[[], int]:
-    """Parse the arguments of a command and return the call that they ask for."""
+    """Parse the arguments of a command, check their ranges, and return the call that they ask for."""
 
     @functools.wraps(command)
     def later(*args: Any, **kwargs: Any) -> Callable[[], int]:
+        given = inspect.signature(command).bind(*args, **kwargs).arguments
+        for name, hint in get_type_hints(command, include_extras=True).items():
+            if name in given:
+                check_value(hint, given[name], name)
         return functools.partial(command, *args, **kwargs)
 
     with one_line(prog):
@@ -71,26 +78,42 @@ def _in_one_line(box: str) -> str:
 def load_function(where: str) -> Callable[..., Any]:
     """Load the function that 'module:function' or 'file.py:function' names."""
     home, _, name = where.rpartition(":")
-    if not home:
+    if not home or not name:
         raise UserError(f"'{where}' does not name a function; write module:function or file.py:function")
     if home.endswith(".py"):
         path = Path(home)
         if not path.is_file():
             raise UserError(f"there is no file {path} (for the function {name})")
-        module = _load_file(path)
+        with _explained(f"{path} (for the function {name}) cannot be loaded"):
+            module = _load_file(path)
     else:
         # Modules in the current folder can be named, as with `python -m`.
         sys.path.insert(0, "")
         try:
-            module = importlib.import_module(home)
-        except ImportError as error:
-            raise UserError(f"the module '{home}' (for the function {name}) cannot be imported: {error}") from error
+            with _explained(f"the module '{home}' (for the function {name}) cannot be imported"):
+                module = importlib.import_module(home)
         finally:
             sys.path.remove("")
     function: Callable[..., Any] | None = getattr(module, name, None)
     if not callable(function):
         raise UserError(f"{home} has no function '{name}'")
     return function
+
+
+@contextlib.contextmanager
+def _explained(problem: str) -> Iterator[None]:
+    """Turn what a user's code raises, or its end of the program, into a `UserError` that says where it happened."""
+    try:
+        yield
+    except UserError as error:
+        raise UserError(f"{problem}: {error}") from error
+    except (Exception, SystemExit) as error:
+        what = "it ends the program" if isinstance(error, SystemExit) else f"{type(error).__name__}: {error}"
+        place = ""
+        frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith("<")]
+        if not isinstance(error, ImportError | SyntaxError) and frames[1:]:
+            place = f" ({frames[-1].filename}, line {frames[-1].lineno})"
+        raise UserError(f"{problem}: {what.splitlines()[0]}{place}") from error
 
 
 def _load_file(path: Path) -> ModuleType:
@@ -118,7 +141,9 @@ def load_task(where: str) -> Task:
                 f"no system is called '{where}'; {did_you_mean(where, TASKS)} (for your own, give file.py:function)"
             )
         return make_task(where)
-    task = load_function(where)()
+    function = load_function(where)
+    with _explained(f"{where}, called without arguments, returned no Task"):
+        task = function()
     if not isinstance(task, Task):
         raise UserError(f"{where} returned a {type(task).__name__}; it must return a Task, such as GymTask(...)")
     return task

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 from rich.console import Console
 
-from samba_rl.cli.arguments import RunArgument
+from samba_rl.cli.arguments import Episodes, RunArgument
 from samba_rl.cli.parsing import load_finished
 from samba_rl.cli.text import text
 from samba_rl.errors import UserError
+from samba_rl.ranges import Seed
 
 if TYPE_CHECKING:
     from samba_rl.types import Policy
@@ -20,8 +21,8 @@ if TYPE_CHECKING:
 def render(
     run: RunArgument,
     film: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FILM")],
-    episodes: int = 3,
-    seed: int = 0,
+    episodes: Episodes = 3,
+    seed: Seed = 0,
     *,
     stochastic: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
     task: str | None = None,
@@ -40,8 +41,6 @@ def render(
 
     if film.suffix.lower() not in (".mp4", ".gif"):
         raise UserError(f"cannot write a film as '{film}'; its name must end in .mp4 or .gif")
-    if episodes < 1:
-        raise UserError(f"--episodes {episodes}: at least 1 is needed")
     loaded = load_finished(run, task)
     policy: Policy = loaded.policy if stochastic else loaded.still_policy
     console = Console()

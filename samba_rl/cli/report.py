@@ -8,19 +8,21 @@ from typing import Annotated
 import tyro
 from rich.console import Console
 
+from samba_rl.cli.arguments import Steps
 from samba_rl.cli.parsing import load_task
 from samba_rl.cli.text import text
 from samba_rl.errors import UserError
+from samba_rl.ranges import In, Workers
 
 
 def report(
     runs: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUNS")] = (Path("runs"),),
     out: Annotated[Path, tyro.conf.arg(aliases=["-o"])] = Path("report.html"),
     title: str = "",
-    steps: int = 10_000,
-    episodes: int = 2,
+    steps: Steps = 10_000,
+    episodes: Annotated[int, In("[0, 1000]")] = 2,
     task: str | None = None,
-    workers: int | None = None,
+    workers: Workers | None = None,
 ) -> int:
     """Show runs on one page: specifications, tables, figures, a clip of each policy, settings, versions.
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from samba_rl.cli.arguments import RunArgument
 from samba_rl.cli.parsing import load_task
 from samba_rl.cli.text import text
+from samba_rl.ranges import Workers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 def resume(
     run: RunArgument,
     task: str | None = None,
-    workers: int | None = None,
+    workers: Workers | None = None,
     *,
     evaluation: bool = True,
     pictures: bool = True,

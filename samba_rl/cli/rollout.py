@@ -12,8 +12,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from samba_rl.cli.arguments import Episodes
 from samba_rl.cli.text import text
-from samba_rl.errors import UserError
+from samba_rl.ranges import Seed, Workers
 
 if TYPE_CHECKING:
     import numpy as np
@@ -25,9 +26,9 @@ if TYPE_CHECKING:
 
 def rollout(
     task: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="SYSTEM")],
-    episodes: int = 334,
-    seed: int = 0,
-    workers: int | None = None,
+    episodes: Episodes = 334,
+    seed: Seed = 0,
+    workers: Workers | None = None,
     out: Path = Path("runs/rollout"),
 ) -> int:
     """Run a system with random actions; show a picture and statistics.
@@ -46,8 +47,6 @@ def rollout(
     from samba_rl.tasks import make_task
     from samba_rl.tasks.rollout import rollout as run
 
-    if episodes < 1:
-        raise UserError(f"--episodes {episodes}: at least 1 is needed")
     system = make_task(task)
     low, high = system.action_bounds()
     policy = UniformPolicy(tuple(low.tolist()), tuple(high.tolist()))

@@ -18,8 +18,10 @@ import tyro
 
 from samba_rl import runs
 from samba_rl.agents.settings import PolicyGradientSettings, Settings
+from samba_rl.agents.unused import refuse_unused
 from samba_rl.agents.words import to_words
 from samba_rl.cli.display import RunDisplay
+from samba_rl.cli.flags import given_paths, settings_flags
 from samba_rl.cli.parsing import load_task, one_line
 from samba_rl.errors import UserError
 from samba_rl.improve.constraints import KINDS
@@ -28,6 +30,7 @@ from samba_rl.improve.objectives import Information
 from samba_rl.learners import LEARNERS, NONE, UPDATES, Learner, Planning
 from samba_rl.models.zeta import ZETAS
 from samba_rl.presets import find_row, make_settings
+from samba_rl.ranges import In, Seed, Workers, check
 from samba_rl.runs.session import About
 from samba_rl.tasks import TASKS
 
@@ -85,7 +88,7 @@ class Options:
     """Kind of limit on the safety cost. cvar: the mean of the worst share 1 - α of the trajectories. expectation: the
     mean of all. chance: the share of trajectories that enter the unsafe region (per step: the share of steps inside
     it). none: no limit."""
-    seed: int = 0
+    seed: Seed = 0
     """Seed of the run; the same seed gives the same run."""
     out: Path | None = None
     """Folder of the run. Default: runs/SYSTEM-LEARNER-SEED, with a number appended if that is taken."""
@@ -93,9 +96,9 @@ class Options:
     """CSV or Parquet file of real transitions measured earlier; they do not count as samples."""
     device: str = "cpu"
     """Device of the model and the policy: cpu or cuda."""
-    threads: int | None = None
+    threads: Annotated[int, In("[1, 1000]")] | None = None
     """Number of PyTorch threads. Default: one per core."""
-    workers: int | None = None
+    workers: Workers | None = None
     """Number of processes for MuJoCo. Default: one per core; 0 uses none."""
     evaluation: bool = True
     """Evaluate the policy at the end, with and without its noise."""
@@ -156,9 +159,11 @@ def _parse(arguments: list[str], task: Task | None, learner: str, preset: str) -
     default = Options(
         tyro.MISSING, settings, learner, preset, words["zeta"], rule=words["update"], kind=words["constraint"]
     )
-    with one_line(PROG):
+    with one_line(PROG), settings_flags():
         options = tyro.cli(Options, prog=PROG, description=DESCRIPTION, default=default, args=arguments)
-    _ = options.row  # raises if the choices make no sense together
+    check(options)
+    # Raises if the choices make no sense together.
+    refuse_unused(options.settings, options.row, given_paths(arguments))
     return options
 
 
@@ -178,8 +183,6 @@ def _more_constraints(arguments: list[str]) -> tuple[FurtherConstraint, ...]:
 def train(task: Task, options: Options) -> int:
     """Train with a display of the progress, then evaluate and draw."""
     if options.threads is not None:
-        if options.threads < 1:
-            raise UserError(f"--threads {options.threads}: at least 1 is needed")
         torch.set_num_threads(options.threads)
     out = options.out or _free_folder(task.name, options.learner, options.seed)
     about = About(options.learner, options.row, options.preset, options.seed, options.settings, options.device)

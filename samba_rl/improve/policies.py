@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, final, overload
+from typing import TYPE_CHECKING, Annotated, final, overload
 
 import torch
 from torch import Generator, Tensor, nn
 
-from samba_rl.errors import UserError
 from samba_rl.improve.acting import answer, array, batch_of
+from samba_rl.ranges import Hidden, In
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -65,25 +66,26 @@ class OpenLoopPolicy:
 class PolicySettings:
     """The policy's network and its noise."""
 
-    hidden: tuple[int, ...] = (32, 32)
+    hidden: Hidden = (32, 32)
     """Units in each hidden layer (tanh)."""
-    std: float = 0.6
+    std: Annotated[float, In("[1e-6, 100]")] = 0.6
     """Initial standard deviation of the actions, in half widths of the action range."""
-    std_floor_first: float = 0.3
+    std_floor_first: Annotated[float, In("[0, 100]")] = 0.3
     """Lower bound of the standard deviation at the start of a run, when the model is rough and noise finds what it
     lacks, in half widths of the action range. The bound falls geometrically to `std_floor`."""
-    std_floor: float = 0.05
+    std_floor: Annotated[float, In("[0, 100]")] = 0.05
     """Lower bound of the standard deviation at the end of a run, in half widths of the action range. A policy without
     noise stops learning. 0 for both: no bound."""
-    mean_bound: float | None = 1.1
+    mean_bound: Annotated[float, In("[1e-6, 1e6]")] | None = 1.1
     """Bound of the mean action, in half widths from the centre of the action range; a tanh squashes the mean to it. Far
     outside the range, clipping hides the noise and the gradient vanishes. None: unbounded, as in the paper."""
 
-    def __post_init__(self) -> None:
-        unbounded = self.std_floor_first == self.std_floor == 0
-        for name in ("std",) if unbounded else ("std", "std_floor_first", "std_floor"):
-            if getattr(self, name) <= 0:
-                raise UserError(f"policy.{name} = {getattr(self, name)}; it must be positive")
+    def misfits(self) -> Iterator[tuple[str, str]]:
+        """Yield a floor of 0 beside one that is not: the bound could not fall geometrically."""
+        if self.std_floor == 0 < self.std_floor_first:
+            yield "std_floor", f"above 0 if std_floor_first is ({self.std_floor_first}); or set both to 0"
+        if self.std_floor_first == 0 < self.std_floor:
+            yield "std_floor_first", f"above 0 if std_floor is ({self.std_floor}); or set both to 0"
 
     def floor_at(self, progress: float) -> float:
         """Return the lower bound of the standard deviation when this share of the real samples is spent."""

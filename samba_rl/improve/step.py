@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple, final
+from typing import Annotated, NamedTuple, final
 
 import torch
 from torch import Generator, Tensor
@@ -15,6 +15,7 @@ from samba_rl.improve.policies import GaussianPolicy
 from samba_rl.improve.updates.batch import Batch
 from samba_rl.improve.updates.min_norm import comparable_weights, min_norm_weights, policy_gradients
 from samba_rl.improve.updates.rules import UpdateRule, UpdateSettings
+from samba_rl.ranges import In, Share
 from samba_rl.types import State, Traces
 
 
@@ -25,13 +26,13 @@ class WeightSettings:
     spread: bool = True
     """Measure both advantages in their own standard deviations, and combine gradients of unit length. As they are, the
     shortest combination would belong to whichever is the shorter, and the other would be ignored."""
-    least_cost_weight: float | None = None
+    least_cost_weight: Share | None = None
     """Lower bound of λ_π at the start of a run. It rises to 1 by the end, where more information no longer pays. None:
     no lower bound; λ_π is the paper's, the weight of the shortest combination."""
-    explore: int = 15
+    explore: Annotated[int, In("[0, 10000]")] = 15
     """Control iterations in which a copy of the policy seeks information under the same limits before each trial, while
     the policy itself minimises the cost alone. 0: there is no copy; information counts in every control iteration."""
-    worth: float = 1.0
+    worth: Annotated[float, In("(-inf, inf)")] = 1.0
     """Information that the copy must be expected to gain beyond the policy itself, in nats per trajectory; otherwise
     the policy makes the trial."""
 

@@ -6,7 +6,7 @@ import hashlib
 import math
 import time
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal, NamedTuple, final
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple, final
 
 import torch
 from torch import Tensor
@@ -19,6 +19,7 @@ from samba_rl.models.fit_report import FitReport, judge
 from samba_rl.models.likelihood import FitSettings, Hyper
 from samba_rl.models.normalise import Normaliser, inputs_and_targets
 from samba_rl.models.posterior import AnyHyper, Posterior, condition, fit_any_hyper, posterior_kind
+from samba_rl.ranges import Count, In, check
 from samba_rl.types import State, Transitions
 
 if TYPE_CHECKING:
@@ -32,11 +33,11 @@ class GPSettings:
     fit: FitSettings = field(default_factory=FitSettings)
     outputs: Literal["independent", "correlated"] = "independent"
     """One GP for each state dimension (independent), or a linear model of coregionalisation over all (correlated)."""
-    sparse_above: int = 3000
+    sparse_above: Annotated[int, In("[0, 1e9]")] = 3000
     """Number of points above which an inducing-point model replaces the exact one (independent outputs only)."""
-    inducing: int = 500
+    inducing: Count = 500
     """Largest number of inducing points of each output."""
-    latent: int = 2
+    latent: Annotated[int, In("[1, 100]")] = 2
     """Number of latent functions that a model with correlated outputs mixes."""
     precision: Literal["float64", "float32"] = "float64"
     """Precision of predictions. float32 is about twice as fast on a CPU, but accurate only where the noise is not tiny;
@@ -64,6 +65,7 @@ class GPDynamics:
     def __init__(self, task: Task, settings: GPSettings | None = None, device: str | torch.device = "cpu") -> None:
         self.task = task
         self.settings = settings or GPSettings()
+        check(self.settings, "model.")
         self.report: FitReport | None = None
         self._device = torch.device(device)
         self._latent = self.settings.latent if self.settings.outputs == "correlated" else None

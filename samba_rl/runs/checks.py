@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -26,6 +27,8 @@ ROW_CHOICES = ("zeta", "rule", "traces", "objectives", "constraint.kind")
 
 def changed(settings: Settings, changes: Mapping[str, Any]) -> Settings:
     """Return the settings with some fields changed and checked; a dict changes a group in part."""
+    if not isinstance(settings, Settings):
+        raise UserError(f"settings is {settings!r}; give what make_settings(task, learner) returns")
     known = {part.name for part in dataclasses.fields(settings)}
     constraint = changes.get("constraint")
     kind = ["constraint.kind"] if isinstance(constraint, Mapping) and "kind" in constraint else []
@@ -34,6 +37,7 @@ def changed(settings: Settings, changes: Mapping[str, Any]) -> Settings:
             raise UserError(f"'{name}' is a choice of the learner, not a setting: give a row, such as {ROW_EXAMPLE}")
         if name not in known:
             raise UserError(f"train has no argument or setting '{name}'; {did_you_mean(name, known)}")
+    _check_numbers(changes, "")
     result: Settings = from_plain(type(settings), _merged(to_plain(settings), to_plain(dict(changes))), "settings")
     return result
 
@@ -43,15 +47,34 @@ def _merged(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
     return {**old, **{name: _merged(old[name], value) if both[name] else value for name, value in new.items()}}
 
 
+def _check_numbers(changes: object, path: str) -> None:
+    """Raise a `UserError` if any of the changes is NaN, which plain values cannot tell from None."""
+    if dataclasses.is_dataclass(changes) and not isinstance(changes, type):
+        changes = vars(changes)
+    if isinstance(changes, Mapping):
+        for name, value in changes.items():
+            _check_numbers(value, f"{path}.{name}" if path else str(name))
+    elif isinstance(changes, tuple | list):
+        for i, value in enumerate(changes):
+            _check_numbers(value, f"{path}.{i}")
+    elif isinstance(changes, float) and math.isnan(changes):
+        raise UserError(f"{path} = nan: must be a number")
+
+
 def check(task: Task, about: About, earlier: Transitions | None, *, resuming: bool = False) -> None:
     """Raise a `UserError` if anything is wrong with the specification of a run."""
     settings, row = about.settings, about.row
-    if not 0 <= about.seed < 2**63:
-        raise UserError(f"seed = {about.seed}; it must be a whole number from 0 to 2⁶³ - 1")
+    if not isinstance(about.seed, int) or not 0 <= about.seed < 2**63:
+        raise UserError(f"seed = {about.seed!r}; it must be a whole number from 0 to 2⁶³ - 1")
     _check_device(about.device)
     settings.constraints(row, task.constraints)  # raises if a limit does not fit the system or the update
     if row.source.imagines:
         check_imaginable(task)
+    if earlier is not None and not row.source.predicts:
+        raise UserError(
+            f"earlier data (data, first.data) has no effect: a learner on {row.source.title} learns from its own "
+            "trials only. Leave it out, or take a learner with a model"
+        )
     horizon, first = task.horizon, settings.first.samples
     rounded = -(-first // horizon) * horizon
     if max(rounded, horizon) > settings.real_samples:

@@ -90,7 +90,10 @@ def specification(folder: Path, config: dict[str, Any], task: Task | None) -> tu
     seed = from_plain(int, config.get("seed"), f"{where}: seed")
     row = from_words(config.get("row"), f"{where}: row")
     family = type(make_settings(name, row))
-    settings: Settings = from_plain(family, config.get("settings"), f"{where}: settings")
+    try:
+        settings: Settings = from_plain(family, config.get("settings"), "settings")
+    except UserError as error:
+        raise UserError(f"{where}: {error}") from error
     system = _known_task(where, name, changed=bool(config.get("changed_task", False))) if task is None else task
     # In runs of earlier versions, systems that a lambda makes are all named alike.
     if system.name != name and name != "<lambda>":

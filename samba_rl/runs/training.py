@@ -11,6 +11,7 @@ import torch
 
 from samba_rl.agents.policy_gradient import Agent
 from samba_rl.agents.settings import Settings
+from samba_rl.agents.unused import paths_of, refuse_unused
 from samba_rl.data import DataSet
 from samba_rl.data.plain import from_plain, to_plain
 from samba_rl.errors import Stopped, UserError
@@ -72,6 +73,7 @@ def train(
     row = find_row(learner, preset)
     usual = make_settings(system.name, row, preset)
     chosen = changed(usual if settings is None else settings, changes)
+    refuse_unused(chosen, row, paths_of(changes))
     if isinstance(data, (str, Path)):
         chosen = replace(chosen, first=replace(chosen.first, data=str(data)))
     earlier = earlier_transitions(system, data if isinstance(data, DataSet) else chosen.first.data or None)

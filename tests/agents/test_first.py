@@ -11,7 +11,7 @@ import torch
 from hypothesis import given, settings, strategies as st
 from torch import Tensor
 
-from samba_rl import SafePendulum, Task, UserError
+from samba_rl import SafePendulum, Task
 from samba_rl.agents.first import FirstSettings, first_policy
 from samba_rl.tasks.rollout import RealSource
 from tests.traces import seeded
@@ -92,12 +92,6 @@ def test_sobol_sequences_cover_every_block_and_motor_evenly() -> None:
 
 def test_uniform_actions_are_drawn_at_every_step() -> None:
     assert all(runs(one) == [1] * 30 for one in first_actions(TASK, "uniform", 5, 10))
-
-
-@pytest.mark.parametrize("how", ["held", "sobol"])
-def test_holding_for_less_than_a_step_is_rejected(how: How) -> None:
-    with pytest.raises(UserError, match=r"first\.hold = 0; actions are held for at least 1 step"):
-        first_policy(TASK, FirstSettings(how=how, hold=0), 3, seeded(0))
 
 
 @pytest.mark.parametrize("how", ["uniform", "held", "sobol"])

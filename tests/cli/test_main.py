@@ -19,8 +19,8 @@ def test_help_names_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
     ("arguments", "message"),
     [
         (["rollout", "safe-pendulun"], "no system is called 'safe-pendulun'; did you mean 'safe-pendulum'?"),
-        (["rollout", "safe-pendulum", "--episodes", "0"], "--episodes 0: at least 1 is needed"),
-        (["rollout", "safe-fetch-reach", "--workers", "-2"], "workers = -2"),
+        (["rollout", "safe-pendulum", "--episodes", "0"], "episodes = 0: must be at least 1 and at most 1e7"),
+        (["rollout", "safe-fetch-reach", "--workers", "-2"], "workers = -2: must be at least 0 and at most 1000"),
         (["rollout", "safe-pendulum", "--episodes", "2", "--out", "/dev/null/x"], "cannot write /dev/null/x"),
         (["check-env", "X-v0", "--safety", "nofunction"], "write module:function or file.py:function"),
         (["check-env", "X-v0", "--safety", "none.py:f"], "there is no file none.py"),

@@ -25,7 +25,7 @@ def test_a_system_of_ones_own_is_filmed(tmp_path: Path) -> None:
 def test_mistakes_get_one_line(smoke_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for arguments, message in (
         ([str(tmp_path / "film.avi")], "its name must end in .mp4 or .gif"),
-        ([str(tmp_path / "film.gif"), "--episodes", "0"], "--episodes 0: at least 1 is needed"),
+        ([str(tmp_path / "film.gif"), "--episodes", "0"], "episodes = 0: must be at least 1 and at most 1e7"),
         ([], "FILM"),
     ):
         assert message in error_of(["render", str(smoke_run), *arguments], capsys)

@@ -147,7 +147,7 @@ def help_of(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
 def test_help_shows_the_defaults_of_the_system(capsys: pytest.CaptureFixture[str]) -> None:
     for system, samples in (("safe-pendulum", 1600), ("safe-fetch-reach", 5000)):
         text = help_of([system, "--preset", "paper"], capsys)
-        assert f"Budget of real steps, the first trials included. (default: {samples})" in text
+        assert f"Budget of real steps, the first trials included. (in [1, 1e9]) (default: {samples})" in text
     text = help_of([], capsys)
     assert "SYSTEM" in text and "--imagination.trajectories INT" in text and "--no-pictures" in text
 
@@ -248,7 +248,7 @@ def test_the_commands_that_the_docs_show_can_be_given() -> None:
         (["safe-pendulum", "--preset", "papers"], "no preset is called 'papers'; did you mean 'paper'?"),
         (["safe-pendulum", "--constraint.limt", "3"], "--constraint.limit"),
         (["safe-pendulum", "--constraint.limit", "low"], "could not convert string to float: 'low'"),
-        (["safe-pendulum", "--constraint.limit", "-1"], "a constraint's limit is -1.0; give a number of at least 0"),
+        (["safe-pendulum", "--constraint.limit", "-1"], "constraint.limit = -1.0: must be at least 0 and at most 1e12"),
         (["safe-pendulum", "--zeta", "lo"], "invalid choice 'lo' for argument '--zeta'"),
         (["safe-pendulum", "--learner", "ppo", "--zeta", "loo"], "information on real trials"),
         (["safe-pendulum", "--learner", "planet", "--zeta", "loo"], "give cost, alone or with safety"),
@@ -262,7 +262,7 @@ def test_the_commands_that_the_docs_show_can_be_given() -> None:
         (["safe-pendulum", "--learner", "ppo", "--weights.spread", "True"], "--weights.spread"),
         (["safe-pendulum", "--more-constraints.1.limit", "1"], "number the limits from 0"),
         (["safe-pendulum", "--real-samples", "29", "--first.samples", "20"], "too small for safe-pendulum"),
-        (["safe-pendulum", "--threads", "0"], "--threads 0: at least 1 is needed"),
+        (["safe-pendulum", "--threads", "0"], "threads = 0: must be at least 1 and at most 1000"),
         (["safe-pendulum", "--device", "cuda:99"], "device = 'cuda:99', but PyTorch sees"),
         (["safe-pendulum", "--data", "none.csv"], "'none.csv' cannot be read"),
         (["safe-pendulum", "--out", "/dev/null/x"], "/dev/null/x cannot be written: Not a directory"),

@@ -88,8 +88,9 @@ def find_spec(env_id: str) -> EnvSpec:
     if module:
         try:
             importlib.import_module(module)
-        except ImportError as error:
-            raise UserError(f"{env_id}: the package '{module}' cannot be imported: {error}") from error
+        except (Exception, SystemExit) as error:
+            why = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+            raise UserError(f"{env_id}: the package '{module}' cannot be imported: {why}") from error
     elif bare not in gymnasium.registry:
         # Gymnasium-Robotics registers its ids when it is imported, if it is installed.
         with contextlib.suppress(ImportError):
