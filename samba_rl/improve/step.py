@@ -32,7 +32,7 @@ class WeightSettings:
     explore: Annotated[int, In("[0, 10000]")] = 15
     """Control iterations in which a copy of the policy seeks information under the same limits before each trial, while
     the policy itself minimises the cost alone. 0: there is no copy; information counts in every control iteration."""
-    worth: Annotated[float, In("(-inf, inf)")] = 1.0
+    worth: Annotated[float, In("[-1e9, 1e9]")] = 1.0
     """Information that the copy must be expected to gain beyond the policy itself, in nats per trajectory; otherwise
     the policy makes the trial."""
 

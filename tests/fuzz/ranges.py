@@ -82,6 +82,8 @@ MODEL_BASED = {
     "imagination.starts": _of(0, 1000),
     "imagination.start_iterations": COUNT,
     "weights.least_cost_weight": SHARE,
+    "weights.explore": _of(0, 10**4),
+    "weights.worth": _of(-1e9, 1e9),
     "model.sparse_above": _of(0, 10**9),
     "model.inducing": COUNT,
     "model.latent": _of(1, 100),
