@@ -226,9 +226,9 @@ def stand_ins() -> Iterator[None]:
             ("samba_rl.runs.run.Run.evaluate", evaluate),
             ("samba_rl.runs.run.Run.certify", certify),
             ("samba_rl.benchmark.grid.GridRun.run", benchmark),
-            ("samba_rl.report.film.policy_film", lambda *_: [picture]),
-            ("samba_rl.report.film.film", lambda *_: [picture]),
-            ("samba_rl.report.film.strip", lambda *_: picture),
+            ("samba_rl.report.film.policy_film", lambda *_, **__: [picture]),
+            ("samba_rl.report.film.film", lambda *_, **__: [picture]),
+            ("samba_rl.report.film.strip", lambda *_, **__: picture),
             ("samba_rl.report.named.draw", lambda *_: (_ for _ in ()).throw(UserError("a stand-in for drawing"))),
         ):
             stack.enter_context(mock.patch(name, stand_in))
