@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import os
 from collections.abc import Iterator
+from pathlib import Path
 from types import NoneType, UnionType
 from typing import (
     Annotated,
@@ -134,6 +136,8 @@ def check_value(hint: object, value: object, path: str) -> None:
         if not isinstance(value, hint):
             raise _wrong(path, value, f"{hint.__name__}(...)")
         check(value, f"{path}.")
+    elif isinstance(value, Path):
+        _check_path(value, path)
     elif hint in _IN_WORDS:
         _check_plain(hint, value, path)
 
@@ -160,6 +164,15 @@ def _check_plain(hint: object, value: object, path: str) -> None:
         raise _wrong(path, value, _IN_WORDS[hint])
     if isinstance(value, str) and ("\0" in value or any("\ud800" <= c <= "\udfff" for c in value)):
         raise _wrong(path, value, "text without null characters and lone surrogates")
+
+
+def _check_path(value: Path, path: str) -> None:
+    try:
+        written = os.fsencode(value)
+    except UnicodeEncodeError:
+        written = b"\0"
+    if b"\0" in written:
+        raise _wrong(path, str(value), "a name that a file can have")
 
 
 def _wrong(path: str, value: object, must: str) -> UserError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
 import pytest
@@ -20,7 +21,7 @@ from samba_rl.models.likelihood import FitSettings
 from samba_rl.planet.planner import PlannerSettings
 from samba_rl.planet.settings import PlanetSettings
 from samba_rl.presets import PRESETS, make_settings
-from samba_rl.ranges import In, check, range_in
+from samba_rl.ranges import In, check, check_value, range_in
 from samba_rl.tasks import TASKS, make_task
 from tests.fuzz.ranges import FAMILIES, lies_in
 from tests.fuzz.trees import changed, leaves
@@ -117,6 +118,14 @@ def test_the_first_wrong_value_of_a_tree_is_named_by_its_path(wrong: Outer, mess
     with pytest.raises(UserError) as error:
         check(wrong)
     assert str(error.value).startswith(message)
+
+
+def test_a_path_must_be_a_name_that_a_file_can_have() -> None:
+    check_value(Path, Path("ζ\udcff"), "out")  # bytes that are not UTF-8, as Linux allows them
+    check_value(Path | None, None, "out")
+    for name in ("\ud800", "a\0"):
+        with pytest.raises(UserError, match=r"^out = '.*': must be a name that a file can have$"):
+            check_value(Path | None, Path(name), "out")
 
 
 def test_right_values_pass() -> None:

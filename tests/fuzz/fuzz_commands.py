@@ -34,6 +34,7 @@ from samba_rl.presets import PRESETS, make_settings
 from samba_rl.runs.checks import check, earlier_transitions
 from samba_rl.runs.session import About
 from samba_rl.tasks import TASKS
+from samba_rl.tasks.rollout import rollout
 from samba_rl.tasks.task import Task
 from tests.fuzz.ranges import FAMILIES, lies_in
 from tests.fuzz.texts import FILES, PLACES, TEXTS, Hangs, at_most
@@ -153,7 +154,9 @@ class Commands:
 
 def outcome(argv: list[str]) -> tuple[str, str]:
     """Run a command; return what it ended with, and what is wrong with that (empty: nothing)."""
-    said, complaint = (io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True) for _ in range(2))
+    written = io.BytesIO()
+    # As strict as a terminal: it cannot show lone surrogates.
+    said, complaint = (io.TextIOWrapper(file, "utf-8", write_through=True) for file in (io.BytesIO(), written))
     threads, folder = torch.get_num_threads(), Path.cwd()
     try:
         with contextlib.redirect_stdout(said), contextlib.redirect_stderr(complaint), at_most(60):
@@ -166,7 +169,7 @@ def outcome(argv: list[str]) -> tuple[str, str]:
     finally:
         torch.set_num_threads(threads)
         os.chdir(folder)
-    text = complaint.buffer.getvalue().decode()  # type: ignore[attr-defined]
+    text = written.getvalue().decode()
     if code not in CODES:
         return "code", f"unknown exit code {code!r}"
     if code == 2 and not (text.startswith("samba-rl: ") and text.count("\n") == 1) and "not drawn: " not in text:
@@ -197,7 +200,7 @@ def surroundings(folder: Path) -> Iterator[None]:
 def stand_ins() -> Iterator[None]:
     """Replace what takes long, after its arguments have been checked as they would be."""
     picture = np.zeros((64, 64, 3), np.uint8)
-    real = {"evaluate": runs.Run.evaluate, "certify": runs.Run.certify}
+    real_evaluate, real_certify, real_rollout = runs.Run.evaluate, runs.Run.certify, rollout
 
     def train(task: Task, row: Any, **given: Any) -> None:
         settings = given["settings"]
@@ -210,10 +213,13 @@ def stand_ins() -> Iterator[None]:
         raise UserError(ACCEPTED)
 
     def evaluate(run: Any, steps: int | None = None, seed: int | None = None, **given: Any) -> Any:
-        return real["evaluate"](run, min(steps or 60, 60), seed, **{**given, "episodes": None})
+        return real_evaluate(run, min(steps or 60, 60), seed, **{**given, "episodes": None})
 
     def certify(run: Any, episodes: int, *given: Any, **more: Any) -> Any:
-        return real["certify"](run, min(episodes, 4), *given, **more)
+        return real_certify(run, min(episodes, 4), *given, **more)
+
+    def roll(world: Any, policy: Any, episodes: int, **given: Any) -> Any:
+        return real_rollout(world, policy, min(episodes, 2), **given)
 
     def benchmark(run: Any, backend: Any, display: Any) -> list[Any]:
         for state in run.states.values():
@@ -226,26 +232,11 @@ def stand_ins() -> Iterator[None]:
             ("samba_rl.runs.run.Run.evaluate", evaluate),
             ("samba_rl.runs.run.Run.certify", certify),
             ("samba_rl.benchmark.grid.GridRun.run", benchmark),
-            ("samba_rl.report.film.policy_film", lambda *_: [picture]),
-            ("samba_rl.report.film.film", lambda *_: [picture]),
-            ("samba_rl.report.film.strip", lambda *_: picture),
+            ("samba_rl.report.film.policy_film", lambda *_, **__: [picture]),
+            ("samba_rl.report.film.film", lambda *_, **__: [picture]),
+            ("samba_rl.report.film.strip", lambda *_, **__: picture),
+            ("samba_rl.tasks.rollout.rollout", roll),
             ("samba_rl.report.named.draw", lambda *_: (_ for _ in ()).throw(UserError("a stand-in for drawing"))),
         ):
             stack.enter_context(mock.patch(name, stand_in))
-        short = mock.patch("samba_rl.tasks.rollout.rollout", _short(runs_rollout()))
-        stack.enter_context(short)
         yield
-
-
-def runs_rollout() -> Any:
-    """The real rollout."""
-    from samba_rl.tasks.rollout import rollout
-
-    return rollout
-
-
-def _short(rollout: Any) -> Any:
-    def short(world: Any, policy: Any, episodes: int, **given: Any) -> Any:
-        return rollout(world, policy, min(episodes, 2), **given)
-
-    return short

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 
 from tests.fuzz.__main__ import fuzzer, main, names
@@ -25,10 +27,9 @@ def test_fuzzers_try_the_same_cases_for_the_same_seed() -> None:
 
 
 def test_what_a_fuzzer_looks_for_is_found() -> None:
-    settings = usual_settings("samba")
+    settings = copy.deepcopy(usual_settings("samba"))
     assert out_of_range(settings) == ""
-    group = settings.first
-    object.__setattr__(group, "samples", -1)
+    object.__setattr__(settings.first, "samples", -1)
     assert out_of_range(settings) == "accepted, but first.samples is out of range"
 
 
