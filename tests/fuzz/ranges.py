@@ -63,7 +63,7 @@ POLICY_GRADIENT = {
     "update.clip": _of(0, 10, without="low"),
     "update.kl_stop": _of(0, 1e9, without="low"),
     "update.max_gradient_norm": _of(0, 1e6, without="low"),
-    "update.entropy": _of(0, 100),
+    "update.entropy": _of(-100, 100),
     "trust_region.kl": _of(0, 10, without="low"),
     "trust_region.damping": _of(0, 1e6),
     "trust_region.cg_iterations": _of(1, 10**4),

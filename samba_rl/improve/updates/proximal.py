@@ -49,8 +49,8 @@ class ProximalSettings:
     """Whether advantages are shifted and scaled to mean 0 and standard deviation 1 before the policy's steps."""
     max_gradient_norm: Annotated[float, In("(0, 1e6]")] = 0.5
     """Norm to which longer gradients of the policy or the critics are shortened."""
-    entropy: Annotated[float, In("[0, 100]")] = 0.0
-    """Weight of the policy's entropy, in standard deviations of the advantage."""
+    entropy: Annotated[float, In("[-100, 100]")] = 0.0
+    """Weight of the policy's entropy, in standard deviations of the advantage; below 0 noise is penalised."""
     critic_loss: Literal["squared", "clipped"] = "squared"
     """Loss of the critics. squared: the squared error. clipped: values stay within `clip` of old ones, as in PPO."""
 
