@@ -9,6 +9,7 @@ import importlib.util
 import io
 import re
 import sys
+import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
@@ -16,10 +17,12 @@ from typing import TYPE_CHECKING, Any
 
 import tyro
 
+from samba_rl.cli.siblings import importable
 from samba_rl.errors import UserError, did_you_mean
 
 if TYPE_CHECKING:
     from samba_rl.runs import Run
+    from samba_rl.tasks.gym.adapters import Source
     from samba_rl.tasks.task import Task
 
 
@@ -70,6 +73,17 @@ def _in_one_line(box: str) -> str:
 
 def load_function(where: str) -> Callable[..., Any]:
     """Load the function that 'module:function' or 'file.py:function' names."""
+    with importable(_home(where)):
+        return _found(where)
+
+
+def _home(where: str) -> Path:
+    """Return the folder in which the modules beside a function lie: that of its file, or else the current one."""
+    file = where.rpartition(":")[0]
+    return Path(file).parent if file.endswith(".py") else Path()
+
+
+def _found(where: str) -> Callable[..., Any]:
     home, _, name = where.rpartition(":")
     if not home:
         raise UserError(f"'{where}' does not name a function; write module:function or file.py:function")
@@ -79,18 +93,22 @@ def load_function(where: str) -> Callable[..., Any]:
             raise UserError(f"there is no file {path} (for the function {name})")
         module = _load_file(path)
     else:
-        # Modules in the current folder can be named, as with `python -m`.
-        sys.path.insert(0, "")
         try:
             module = importlib.import_module(home)
         except ImportError as error:
             raise UserError(f"the module '{home}' (for the function {name}) cannot be imported: {error}") from error
-        finally:
-            sys.path.remove("")
     function: Callable[..., Any] | None = getattr(module, name, None)
     if not callable(function):
-        raise UserError(f"{home} has no function '{name}'")
+        raise UserError(f"{home} has no function '{name}'; {did_you_mean(name, _functions(module))}")
     return function
+
+
+def _functions(module: ModuleType) -> list[str]:
+    """Return the names of the functions and classes that a module defines itself."""
+    return [
+        name for name, value in vars(module).items()
+        if callable(value) and not name.startswith("_") and getattr(value, "__module__", "") == module.__name__
+    ]  # fmt: skip
 
 
 def _load_file(path: Path) -> ModuleType:
@@ -102,9 +120,19 @@ def _load_file(path: Path) -> ModuleType:
     sys.modules[spec.name] = module
     try:
         spec.loader.exec_module(module)
+    except UserError:
+        raise
+    except Exception as error:
+        raise UserError(f"{path} cannot be loaded: {_at(error, path)}{type(error).__name__}: {error}") from error
     finally:
         del sys.modules[spec.name]
     return module
+
+
+def _at(error: Exception, path: Path) -> str:
+    """Return the last line of the file that an error passed through, as "line N: "; empty if it did not run."""
+    lines = [line for frame, line in traceback.walk_tb(error.__traceback__) if frame.f_code.co_filename == str(path)]
+    return f"line {lines[-1]}: " if lines else ""
 
 
 def load_task(where: str) -> Task:
@@ -118,10 +146,49 @@ def load_task(where: str) -> Task:
                 f"no system is called '{where}'; {did_you_mean(where, TASKS)} (for your own, give file.py:function)"
             )
         return make_task(where)
-    task = load_function(where)()
+    with importable(_home(where)):
+        task = _called(where, _found(where))
     if not isinstance(task, Task):
         raise UserError(f"{where} returned a {type(task).__name__}; it must return a Task, such as GymTask(...)")
     return task
+
+
+def load_system(where: str) -> Task | Source:
+    """Return the task or the environment that a name, a Gymnasium id, or the function of a user's own stands for."""
+    import gymnasium
+
+    from samba_rl.tasks import TASKS, make_task
+    from samba_rl.tasks.task import Task
+
+    if where in TASKS:
+        return make_task(where)
+    home, _, name = where.rpartition(":")
+    if not home or not name.isidentifier() or name in gymnasium.registry:
+        return where
+    with importable(_home(where)):
+        function = _found(where)
+        if isinstance(function, type) and issubclass(function, gymnasium.Env):
+            return function
+        made = _called(where, function)
+    if isinstance(made, gymnasium.Env):
+        made.close()
+        return function
+    if isinstance(made, Task):
+        return made
+    raise UserError(
+        f"{where} returned a {type(made).__name__}; it must return a Task, such as GymTask(...), or an environment"
+    )
+
+
+def _called(where: str, function: Callable[[], object]) -> object:
+    """Return what a user's function returns."""
+    try:
+        return function()
+    except UserError:
+        raise
+    except Exception as error:
+        at = _at(error, Path(where.rpartition(":")[0]))
+        raise UserError(f"{where} cannot be called: {at}{type(error).__name__}: {error}") from error
 
 
 def load_finished(folder: Path, task: str | None) -> Run:
@@ -129,3 +196,10 @@ def load_finished(folder: Path, task: str | None) -> Run:
     from samba_rl.runs import load_run
 
     return load_run(folder, None if task is None else load_task(task))
+
+
+def asked(task: Task, episodes: int | None, usual: int) -> int:
+    """Return the number of real episodes to run: a rig, which runs them one by one, runs none unasked."""
+    if episodes is None and not task.parallel:
+        raise UserError(f"{task.name} runs one episode at a time; say how many it may run with --episodes N")
+    return usual if episodes is None else episodes

@@ -4,9 +4,11 @@ import sys
 from pathlib import Path
 
 import cloudpickle
+import gymnasium
 import pytest
 
-from samba_rl.cli.parsing import _in_one_line, load_function, load_task
+from samba_rl import SafePendulum
+from samba_rl.cli.parsing import _in_one_line, load_function, load_system, load_task
 from samba_rl.errors import UserError
 
 FRAMED = """\x1b[91m╭─ Unrecognized options ──────────╮\x1b[0m
@@ -47,6 +49,18 @@ def task():
 def twice(x):
     return 2 * x + Mine().angle
 """
+ENVIRONMENTS = """
+import gymnasium
+
+class Env(gymnasium.Env):
+    pass
+
+def make():
+    return Env()
+
+def wrong():
+    return 3
+"""
 
 
 def test_a_box_becomes_a_line() -> None:
@@ -71,3 +85,31 @@ def test_a_task_comes_from_a_name_or_a_function(tmp_path: Path) -> None:
     assert load_task(f"{tmp_path / 'mine.py'}:task").horizon == 12
     with pytest.raises(UserError, match="returned a float; it must return a Task"):
         load_task("time:time")
+
+
+def test_faults_of_a_file_are_named_with_their_line(tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text("import math\n\n\ndef task():\n    x = 1\n    return math.nothing\n")
+    with pytest.raises(UserError, match=r"mine\.py:task cannot be called: line 6: AttributeError: .*'nothing'"):
+        load_task(f"{path}:task")
+    with pytest.raises(UserError, match=r"mine\.py has no function 'tsk'; did you mean 'task'\?"):
+        load_task(f"{path}:tsk")
+    path.write_text("import math\nfrom nowhere import x\n")
+    with pytest.raises(UserError, match=r"mine\.py cannot be loaded: line 2: ModuleNotFoundError: .*'nowhere'"):
+        load_task(f"{path}:task")
+    path.write_text("def task(:\n")
+    with pytest.raises(UserError, match=r"mine\.py cannot be loaded: SyntaxError: .*line 1"):
+        load_task(f"{path}:task")
+
+
+def test_a_system_is_a_task_an_environment_or_an_id(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(OWN + ENVIRONMENTS)
+    where = f"{tmp_path / 'mine.py'}:"
+    assert load_system("safe-pendulum") == SafePendulum()
+    assert load_system("Pendulum-v1") == "Pendulum-v1" and load_system("samba_rl:SafePendulum-v0").endswith("-v0")  # type: ignore[union-attr]
+    assert load_system(f"{where}task") == SafePendulum(horizon=12)
+    for name in ("Env", "make"):
+        source = load_system(f"{where}{name}")
+        assert callable(source) and isinstance(source(), gymnasium.Env)
+    with pytest.raises(UserError, match="returned a int; it must return a Task, such as GymTask"):
+        load_system(f"{where}wrong")
