@@ -196,6 +196,7 @@ def train(task: Task, options: Options) -> int:
             log=log,
             workers=options.workers,
             stop=stop,
+            named=options.task if ":" in options.task else "",
         )
 
     display = RunDisplay(task, options.task, out, about)

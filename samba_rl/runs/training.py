@@ -44,6 +44,7 @@ def train(
     stop: Callable[[], bool] | None = None,
     checkpoint_every: float = CHECKPOINT_EVERY,
     watch: Watch | None = None,
+    named: str = "",
     **changes: Any,
 ) -> Run:
     """Learn a policy on a system.
@@ -63,6 +64,7 @@ def train(
         stop: Polled during the run; when it returns True, the run saves its state and raises `Stopped`.
         checkpoint_every: Longest time between two checkpoints while the policy is improved, in seconds.
         watch: Called with (iteration, policy) before each trial of a policy; after an interruption perhaps again.
+        named: The system as the command line names it, such as mine.py:task, to be recorded.
         changes: Fields of the settings to change, such as real_samples=300 or constraint={"limit": 0.5}.
     """
     system = make_task(task) if isinstance(task, str) else task
@@ -72,7 +74,7 @@ def train(
     if isinstance(data, (str, Path)):
         chosen = replace(chosen, first=replace(chosen.first, data=str(data)))
     earlier = earlier_transitions(system, data if isinstance(data, DataSet) else chosen.first.data or None)
-    about = About(name or name_of(learner), row, preset, seed, chosen, device)
+    about = About(name or name_of(learner), row, preset, seed, chosen, device, named)
     check(system, about, earlier)
     folder = None if out is None else RunFolder.create(Path(out), config_of(system, about, workers), earlier)
     session: Session | None = None
