@@ -88,8 +88,13 @@ class Options:
     """Seed of the run; the same seed gives the same run."""
     out: Path | None = None
     """Folder of the run. Default: runs/SYSTEM-LEARNER-SEED, with a number appended if that is taken."""
-    data: Path | None = None
-    """CSV or Parquet file of real transitions measured earlier; they do not count as samples."""
+    data: tuple[str, ...] = ()
+    """CSV or Parquet files, or Minari datasets, of real transitions measured earlier; they do not count as samples."""
+    columns: str = ""
+    """Columns of these files that are called otherwise than the system's quantities, as in angle=theta,time=t."""
+    data_dt: float | None = None
+    """Time between two lines of these files, in seconds. Default: from their column `time`, or else the system's time
+    step."""
     device: str = "cpu"
     """Device of the model and the policy: cpu or cuda."""
     threads: int | None = None
@@ -110,6 +115,18 @@ class Options:
         if (self.kind, self.rule) != (words["constraint"], words["update"]):
             row = replace(row, constraint={NONE: None, **KINDS}[self.kind], update=UPDATES[self.rule])
         return row
+
+    def with_data(self) -> Settings:
+        """Return the settings with the files of earlier data and how to read them."""
+        first = self.settings.first
+        changes: dict[str, str | float | None] = {}
+        if self.data:
+            changes["data"] = ",".join(self.data)
+        if self.columns:
+            changes["columns"] = self.columns
+        if self.data_dt is not None:
+            changes["data_dt"] = self.data_dt
+        return replace(self.settings, first=replace(first, **changes))  # type: ignore[arg-type]
 
 
 # Arguments ------------------------------------------------------------------------------------------------------------
@@ -180,7 +197,8 @@ def train(task: Task, options: Options) -> int:
             raise UserError(f"--threads {options.threads}: at least 1 is needed")
         torch.set_num_threads(options.threads)
     out = options.out or _free_folder(task.name, options.learner, options.seed)
-    about = About(options.learner, options.row, options.preset, options.seed, options.settings, options.device)
+    settings = options.with_data()
+    about = About(options.learner, options.row, options.preset, options.seed, settings, options.device)
 
     def learning(log: Log, stop: Callable[[], bool]) -> Run:
         return runs.train(
@@ -189,10 +207,9 @@ def train(task: Task, options: Options) -> int:
             name=options.learner,
             preset=options.preset,
             seed=options.seed,
-            settings=options.settings,
+            settings=settings,
             device=options.device,
             out=out,
-            data=options.data,
             log=log,
             workers=options.workers,
             stop=stop,

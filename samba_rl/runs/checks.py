@@ -6,7 +6,6 @@ import dataclasses
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -123,22 +122,6 @@ def _check_device(device: str) -> None:
     if kind == "cuda" and index >= torch.cuda.device_count():
         found = torch.cuda.device_count()
         raise UserError(f"device = '{device}', but PyTorch sees {found} CUDA device{'s' * (found != 1)}; give cpu")
-
-
-def earlier_transitions(task: Task, data: DataSet | str | None) -> Transitions | None:
-    """Return real transitions measured before the run, with their columns in the system's order."""
-    if data is None:
-        return None
-    if isinstance(data, DataSet):
-        found, where = data, "the given data set"
-    else:
-        where, suffix = data, Path(data).suffix.lower()
-        if suffix not in (".csv", ".parquet"):
-            raise UserError(f"cannot read earlier data from '{data}'; give a .csv or .parquet file")
-        found = DataSet.from_csv(data) if suffix == ".csv" else DataSet.from_parquet(data)
-    if not len(found):
-        raise UserError(f"{where} has no transitions; omit it")
-    return in_order_of(task, found, where).transitions
 
 
 def in_order_of(task: Task, data: DataSet, where: str) -> DataSet:

@@ -187,7 +187,7 @@ def renamed(data: DataSet) -> DataSet:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"data": "x.txt"}, "cannot read earlier data from 'x.txt'; give a .csv or .parquet file"),
+        ({"data": "x.txt"}, "cannot read earlier data from 'x.txt'; give .csv or .parquet files"),
         ({"data": "none.csv"}, "'none.csv' cannot be read as CSV"),
         ({"data": renamed(some_data(Line()))}, "given data set does not fit line: its states are y; expected x"),
         ({"data": DataSet.empty(Schema(("x",), ("u",), ("edge",)))}, "has no transitions"),

@@ -33,7 +33,7 @@ def default_names(space: gymnasium.Space[Any], kind: str) -> list[str]:
 def _names(space: gymnasium.Space[Any], path: str) -> list[str]:
     parts: dict[object, gymnasium.Space[Any]] = {}
     if isinstance(space, gymnasium.spaces.Dict):
-        parts = dict(space.spaces)
+        parts |= space.spaces
     elif isinstance(space, gymnasium.spaces.Tuple):
         parts = dict(enumerate(space.spaces))
     if parts:

@@ -27,7 +27,8 @@ def panel(frame: NDArray[np.uint8], row: int) -> NDArray[np.uint8]:
 
 
 def where(frame: NDArray[np.uint8], colour: tuple[int, int, int]) -> NDArray[np.bool_]:
-    return np.asarray(np.all(frame == colour, axis=-1))
+    same: NDArray[np.bool_] = np.asarray(frame == np.array(colour)).all(axis=-1)
+    return same
 
 
 def test_a_frame_for_the_start_and_each_step_with_a_panel_for_each_quantity() -> None:
