@@ -34,6 +34,7 @@ CONTENTS = {
     "tasks": "the real systems",
     "events": "what a run reports",
     "types": "Traces, Transitions, protocols",
+    "own": "functions of a user's own",
     "errors": "errors that a user can act on",
 }
 """What each room holds, in a few words."""

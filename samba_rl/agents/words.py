@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from samba_rl.errors import UserError
@@ -43,6 +45,18 @@ def from_words(value: Any, where: str) -> Learner:
         constraint=_one_of(value.get("constraint"), {**KINDS, NONE: None}, f"{where}.constraint"),
         update=_one_of(value.get("update"), UPDATES, f"{where}.update"),
     )
+
+
+def with_words(learner: Learner, words: Mapping[str, str]) -> Learner:
+    """Return a row with some of the choices of `to_words` replaced: zeta, constraint, update."""
+    changes: dict[str, Any] = {}
+    if "zeta" in words:
+        learner = learner.with_zeta(_one_of(words["zeta"], {**ZETAS, NONE: None}, "zeta"))
+    if "constraint" in words:
+        changes["constraint"] = _one_of(words["constraint"], {**KINDS, NONE: None}, "constraint.kind")
+    if "update" in words:
+        changes["update"] = _one_of(words["update"], UPDATES, "rule")
+    return replace(learner, **changes) if changes else learner
 
 
 def _name_of(zeta: Zeta) -> str:

@@ -48,7 +48,8 @@ def benchmark(
     Args:
         grid: paper: all ten learners on the three systems. smoke: about a minute, to see whether everything works.
         learners: Learners to run, separated by commas, as in samba,sppo. Default: all.
-        tasks: Systems to run, separated by commas. Default: all; for smoke, the pendulum.
+        tasks: Systems to run, separated by commas; your own as module:function or file.py:function. Default: all; for
+            smoke, the pendulum.
         seeds: Number of seeds.
         first_seed: First seed.
         preset: Preset of the settings: default, or paper, whose budgets take hours to days.

@@ -41,6 +41,18 @@ def changed(settings: Settings, changes: Mapping[str, Any]) -> Settings:
     return result
 
 
+def nested(flat: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings named as on the command line, such as constraint.limit, as groups for `changed`."""
+    groups: dict[str, Any] = {}
+    for name, value in flat.items():
+        *path, last = name.split(".")
+        group = groups
+        for part in path:
+            group = group.setdefault(part, {})
+        group[last] = value
+    return groups
+
+
 def _merged(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
     both = {name: isinstance(old.get(name), dict) and isinstance(value, dict) for name, value in new.items()}
     return {**old, **{name: _merged(old[name], value) if both[name] else value for name, value in new.items()}}

@@ -6,8 +6,7 @@ from pathlib import Path
 import cloudpickle
 import pytest
 
-from samba_rl.cli.parsing import load_function
-from samba_rl.cli.siblings import importable
+from samba_rl.own import importable, load_function
 
 MINE = """
 import helpers
