@@ -58,8 +58,8 @@ class Cell:
     budget_scale: float = 1.0
     """Share of the preset's real samples that is spent."""
     where: str = ""
-    """A system of the user's own as module:function or file.py:function; empty: one of the paper's. It is loaded only to
-    run the cell, not when a result is read."""
+    """A system of the user's own as module:function or file.py:function; empty: one of the paper's. It is loaded to run
+    the cell, never when a result is read."""
     changes: tuple[tuple[str, str], ...] = ()
     """Settings and choices of the row that differ from the preset's: names of flags, and values as JSON."""
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple, Protocol, final
 
 from samba_rl.benchmark.cells import Cell, CellResult, read_result, write_result
-from samba_rl.errors import UserError
+from samba_rl.errors import UserError, did_you_mean
 from samba_rl.learners import LEARNERS, find_learner
 from samba_rl.presets import make_settings
 from samba_rl.tasks import TASKS

@@ -19,6 +19,7 @@ from samba_rl.cli import (
     resume,
     rollout,
     runs,
+    sweep,
     tasks,
     verify,
 )
@@ -51,6 +52,7 @@ COMMANDS: dict[str, Callable[..., int]] = {
     "verify": verify.verify,
     "render": render.render,
     "benchmark": benchmark.benchmark,
+    "sweep": sweep.sweep,
     "figures": figures.figures,
     "report": report.report,
     "tasks": tasks.tasks,

@@ -17,6 +17,7 @@ from samba_rl.cli.text import duration, text
 from samba_rl.errors import UserError
 
 if TYPE_CHECKING:
+    from samba_rl.benchmark.cells import Cell
     from samba_rl.benchmark.grid import Backend, GridRun, State
 
 SMOKE_STEPS = 500
@@ -62,7 +63,7 @@ def benchmark(
         device: Device of the models and the policies: cpu or cuda.
         steps: Number of steps to evaluate each cell.
     """
-    from samba_rl.benchmark.grid import Grid, GridRun
+    from samba_rl.benchmark.grid import Grid
     from samba_rl.learners import LEARNERS
     from samba_rl.tasks import TASKS
 
@@ -78,11 +79,31 @@ def benchmark(
         budget_scale=budget_scale,
     )
     console = Console(highlight=False)
-    run = GridRun(chosen.cells(), out)
+    shown = min(steps, SMOKE_STEPS) if grid == "smoke" else steps
+    failed = run_grid(console, chosen.cells(), out, ray=ray, jobs=jobs, runs=runs, device=device, steps=shown)
+    show_tables(console, out)
+    return 1 if failed else 0
+
+
+def run_grid(
+    console: Console,
+    cells: Sequence[Cell],
+    out: Path,
+    *,
+    ray: str,
+    jobs: int | None,
+    runs: Path,
+    device: str,
+    steps: int,
+) -> list[State]:
+    """Run the unfinished cells of a grid, and return those that failed."""
+    from samba_rl.benchmark.grid import GridRun
+
+    run = GridRun(cells, out)
     kept = sum(state.kept for state in run.states.values())
     console.print(f"{len(run.states)} cells, {kept} already finished. Results go to [bold]{text(out)}[/].")
     if kept < len(run.states):
-        backend = _backend(ray, jobs, runs, device, min(steps, SMOKE_STEPS) if grid == "smoke" else steps)
+        backend = _backend(ray, jobs, runs, device, steps)
         try:
             with terminated_like_interrupted(), _Display(console) as display:
                 failed = run.run(backend, display)
@@ -93,8 +114,7 @@ def benchmark(
         failed = []
     for state in failed:
         console.print(f"[red]Failed twice:[/] {text(state.cell.name)}: {text(state.why)}", soft_wrap=True)
-    _tables(console, out)
-    return 1 if failed else 0
+    return failed
 
 
 def _backend(ray: str, jobs: int | None, runs: Path, device: str, steps: int) -> Backend:
@@ -118,7 +138,8 @@ def _numbers(words: str) -> tuple[float, ...]:
         raise UserError(f"--limits {words}: give numbers separated by commas, such as 0.25,0.75") from error
 
 
-def _tables(console: Console, out: Path) -> None:
+def show_tables(console: Console, out: Path) -> None:
+    """Write the tables of the finished cells, and print them."""
     from samba_rl.benchmark.cells import read_results
     from samba_rl.benchmark.tables import all_tables
     from samba_rl.benchmark.writers import write_tables
@@ -186,7 +207,7 @@ def _table(run: GridRun) -> Table:
     rows: dict[tuple[str, str], dict[int, list[State]]] = {}
     for state in states:
         limit = "" if state.cell.limit is None else f" ξ {state.cell.limit:g}"
-        row = rows.setdefault((state.cell.task, state.cell.learner + limit), {})
+        row = rows.setdefault((state.cell.task, state.cell.shown + limit), {})
         row.setdefault(state.cell.seed, []).append(state)
     for (task, learner), by_seed in rows.items():
         table.add_row(task, learner, *(_marks(by_seed.get(seed, [])) for seed in seeds))

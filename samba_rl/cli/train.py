@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, final
+from typing import TYPE_CHECKING, Annotated, Literal, final, get_type_hints
 
 import torch
 import tyro
@@ -20,7 +20,9 @@ from samba_rl import runs
 from samba_rl.agents.settings import PolicyGradientSettings, Settings
 from samba_rl.agents.words import to_words
 from samba_rl.cli.display import RunDisplay
+from samba_rl.cli.from_file import SYSTEM, FromFile
 from samba_rl.cli.parsing import load_task, one_line
+from samba_rl.cli.settings_file import assignment, help_of, toml_of, toml_value
 from samba_rl.errors import UserError
 from samba_rl.improve.constraints import KINDS
 from samba_rl.improve.limits import FurtherConstraint
@@ -101,6 +103,10 @@ class Options:
     """Number of PyTorch threads. Default: one per core."""
     workers: int | None = None
     """Number of processes for MuJoCo. Default: one per core; 0 uses none."""
+    config: Path | None = None
+    """TOML file with any of these settings, which flags then change: see --print-config."""
+    print_config: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """Print every setting as such a file, and do nothing else."""
     evaluation: bool = True
     """Evaluate the policy at the end, with and without its noise."""
     pictures: bool = True
@@ -134,26 +140,27 @@ class Options:
 
 def parsed_train(arguments: list[str]) -> Callable[[], int]:
     """Parse the arguments and return the call that they ask for."""
-    where, learner, preset = _peek(arguments)
+    file = FromFile.of(arguments)
+    where, learner, preset = _peek(arguments, file)
     if not where and not {"-h", "--help"} & set(arguments):
         raise UserError(
             f"no system was given; name one of {', '.join(TASKS)}, or your own as file.py:function; see {PROG} --help"
         )
     task = load_task(where) if where else None
-    options = _parse(arguments, task, learner, preset)
+    options = _parse(arguments, task, learner, preset, file)
     if task is None or (options.task, options.learner, options.preset) != (where, learner, preset):
         # The guess was wrong: only the parser can tell a system from the value of a flag.
         task = load_task(options.task)
-        options = _parse(arguments, task, options.learner, options.preset)
-    return partial(train, task, options)
+        options = _parse(arguments, task, options.learner, options.preset, file)
+    return partial(print_config, task, options) if options.print_config else partial(train, task, options)
 
 
-def _peek(arguments: list[str]) -> tuple[str, str, str]:
+def _peek(arguments: list[str], file: FromFile) -> tuple[str, str, str]:
     """Guess the system (empty if none was found), the learner and the preset, on which other defaults depend."""
-    named = {"--learner": "samba", "--preset": "default"}
+    named = {"--learner": file.text("learner", "samba"), "--preset": file.text("preset", "default")}
     first = next((argument for argument in arguments[:1] if not argument.startswith("-")), "")
     places = [argument for argument in arguments if argument in TASKS or re.fullmatch(r"[^-].*:\w+", argument)]
-    where = first or next(iter(places), "")
+    where = first or next(iter(places), "") or file.text(SYSTEM, "")
     for i, argument in enumerate(arguments):
         name, _, joined = argument.partition("=")
         if name in named:
@@ -161,30 +168,70 @@ def _peek(arguments: list[str]) -> tuple[str, str, str]:
     return where, named["--learner"], named["--preset"]
 
 
-def _parse(arguments: list[str], task: Task | None, learner: str, preset: str) -> Options:
-    settings = make_settings("" if task is None else task.name, learner, preset)
+def _parse(arguments: list[str], task: Task | None, learner: str, preset: str, file: FromFile) -> Options:
+    row = find_learner(learner)
+    given = file.options(option_kinds())
+    settings = file.settings(make_settings("" if task is None else task.name, row, preset), option_kinds())
     if isinstance(settings, PolicyGradientSettings):
-        settings = replace(settings, more_constraints=_more_constraints(arguments))
+        limits = _more_constraints(arguments, settings.more_constraints)
+        settings = replace(settings, more_constraints=limits)
     else:
         arguments = [re.sub(r"^--model\.", "--latent.", argument) for argument in arguments]
-    words = to_words(find_learner(learner))
-    default = Options(
-        tyro.MISSING, settings, learner, preset, words["zeta"], rule=words["update"], kind=words["constraint"]
-    )
+    words = to_words(row)
+    values = {"zeta": words["zeta"], "rule": words["update"], "constraint.kind": words["constraint"], **given}
+    values["kind"] = values.pop("constraint.kind")
+    where = file.text(SYSTEM, "") or tyro.MISSING
+    default = replace(Options(where, settings), **{**values, "learner": learner, "preset": preset})  # type: ignore[arg-type]
     with one_line(PROG):
         options = tyro.cli(Options, prog=PROG, description=DESCRIPTION, default=default, args=arguments)
     _ = options.row  # raises if the choices make no sense together
     return options
 
 
-def _more_constraints(arguments: list[str]) -> tuple[FurtherConstraint, ...]:
-    """Return as many further limits as the flags number, for the parser to fill in."""
-    found = {int(number) for number in re.findall(r"^--more[-_]constraints\.(\d+)\.", "\n".join(arguments), re.M)}
+def option_kinds() -> dict[str, object]:
+    """Return the types of the flags that are no settings, by their names in a file."""
+    hints = get_type_hints(Options)
+    names = (
+        field.name for field in fields(Options) if field.name not in ("task", "settings", "config", "print_config")
+    )
+    return {"constraint.kind" if name == "kind" else name: hints[name] for name in names}
+
+
+def print_config(task: Task, options: Options) -> int:
+    """Print every setting as TOML."""
+    print(config_of(task, options), end="")
+    return 0
+
+
+def config_of(task: Task, options: Options) -> str:
+    """Return every setting as a TOML file for --config."""
+    hidden = {"task", "settings", "config", "print_config", "kind"}
+    texts = {**help_of(Options), "learner": "Learner; samba-rl train --help describes them."}
+    lines = [
+        f"# Settings of {options.learner} on {task.title}, preset {options.preset}: samba-rl train --config FILE",
+        "# Flags override this file, and this file overrides the preset.",
+        "",
+        "# The system; your own as file.py:function.",
+        f"{SYSTEM} = {toml_value(options.task)}",
+    ]
+    for field in fields(Options):
+        if field.name not in hidden:
+            lines += assignment(field.name, getattr(options, field.name), texts.get(field.name, ""))
+    text = toml_of("\n".join(lines), options.settings)
+    kind = "\n".join(assignment("kind", options.kind, texts["kind"]))
+    return text.replace("\n[constraint]\n", f"\n[constraint]\n{kind}\n", 1)
+
+
+def _more_constraints(arguments: list[str], given: tuple[FurtherConstraint, ...]) -> tuple[FurtherConstraint, ...]:
+    """Return the limits of a file, and as many further ones as the flags number, for the parser to fill in."""
+    found = set(range(len(given))) | {
+        int(number) for number in re.findall(r"^--more[-_]constraints\.(\d+)\.", "\n".join(arguments), re.M)
+    }
     if found != set(range(len(found))):
         raise UserError(
             f"--more-constraints has the numbers {', '.join(map(str, sorted(found)))}; number the limits from 0"
         )
-    return (FurtherConstraint(),) * len(found)
+    return given + (FurtherConstraint(),) * (len(found) - len(given))
 
 
 # The run --------------------------------------------------------------------------------------------------------------
