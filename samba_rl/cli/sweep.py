@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 from rich.console import Console
+from rich.table import Table
 
-from samba_rl.cli.benchmark import run_grid, show_tables
+from samba_rl.cli.benchmark import run_grid
 from samba_rl.cli.text import duration, text
 from samba_rl.errors import UserError
 
@@ -72,8 +73,25 @@ def sweep(
             raise UserError(f"--cell {cell}: {file} has the cells 0 to {len(found) - 1}")
         return _run_one(console, found[cell], results, runs, device, steps)
     failed = run_grid(console, found, results, ray=ray, jobs=jobs, runs=runs, device=device, steps=steps)
-    show_tables(console, results)
+    _show(console, found, results)
     return 1 if failed else 0
+
+
+def _show(console: Console, cells: list[Cell], results: Path) -> None:
+    """Print a row for each finished cell, and write them to a file."""
+    from samba_rl.benchmark import sweeps
+
+    shown = sweeps.rows(cells, sweeps.finished(cells, results))
+    if not shown:
+        return
+    table = Table(box=None, pad_edge=False)
+    names = list(dict.fromkeys(name for row in shown for name in row))
+    for name in names:
+        table.add_column(text(name), overflow="fold")
+    for row in shown:
+        table.add_row(*(text(row.get(name, "")) for name in names))
+    console.print(table)
+    console.print(f"As a table: {text(sweeps.write_rows(shown, results))}", soft_wrap=True)
 
 
 def _run_one(console: Console, cell: Cell, results: Path, runs: Path, device: str, steps: int) -> int:
@@ -93,12 +111,12 @@ def _run_one(console: Console, cell: Cell, results: Path, runs: Path, device: st
 def cells_of(file: SettingsFile) -> list[Cell]:
     """Return a cell for each combination of the lists in a file, with the seeds outermost."""
     values = {name: value for name, value in file.values.items() if name not in NOT_SWEPT}
-    axes = {name: value if _is_axis(name, value) else [value] for name, value in values.items()}
-    for name, choices in axes.items():
-        if not isinstance(choices, list) or not choices:
+    axes: dict[str, list[object]] = {}
+    for name, value in sorted(values.items(), key=lambda item: item[0] != "seed"):
+        axes[name] = value if isinstance(value, list) and _is_axis(name, value) else [value]
+        if not axes[name]:
             raise UserError(f"{file.where(name)}: {name} is an empty list; give at least one value")
-    order = sorted(axes, key=lambda name: name != "seed")
-    found = [_cell(file, dict(zip(order, chosen, strict=True))) for chosen in itertools.product(*map(axes.get, order))]  # type: ignore[arg-type]
+    found = [_cell(file, dict(zip(axes, chosen, strict=True))) for chosen in itertools.product(*axes.values())]
     names = [one.name for one in found]
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
@@ -106,10 +124,8 @@ def cells_of(file: SettingsFile) -> list[Cell]:
     return found
 
 
-def _is_axis(name: str, value: object) -> bool:
+def _is_axis(name: str, value: list[object]) -> bool:
     """Return whether a list means several values, and not one value that is a list."""
-    if not isinstance(value, list):
-        return False
     # Settings that are lists themselves, such as policy.hidden, are varied as lists of lists.
     lists = name in ("data", "policy.hidden", "advantage.hidden")
     return any(isinstance(part, list) for part in value) if lists else True

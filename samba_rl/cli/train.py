@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, final, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Literal, cast, final, get_type_hints
 
 import torch
 import tyro
@@ -21,12 +21,13 @@ from samba_rl.agents.settings import PolicyGradientSettings, Settings
 from samba_rl.agents.words import to_words
 from samba_rl.cli.display import RunDisplay
 from samba_rl.cli.from_file import SYSTEM, FromFile
-from samba_rl.cli.parsing import load_task, one_line
+from samba_rl.cli.parsing import load_function, load_task, one_line
 from samba_rl.cli.settings_file import assignment, help_of, toml_of, toml_value
-from samba_rl.errors import UserError
-from samba_rl.improve.constraints import KINDS
+from samba_rl.errors import UserError, did_you_mean
+from samba_rl.improve.constraints import KINDS, Constraint
 from samba_rl.improve.limits import FurtherConstraint
 from samba_rl.improve.objectives import Information
+from samba_rl.improve.own_constraint import register_constraint
 from samba_rl.learners import LEARNERS, NONE, UPDATES, Learner, Planning, find_learner
 from samba_rl.models.zeta import ZETAS
 from samba_rl.presets import make_settings
@@ -82,7 +83,7 @@ class Options:
     rule: Literal["proximal", "trust-region", "projection", "none"] = "proximal"
     """Update of the policy. proximal: clipped steps (PPO). trust-region: a natural-gradient step within a trust region
     (TRPO). projection: such a step that keeps to the limit by itself (CPO). none: no update, for a planner."""
-    kind: Annotated[Literal["cvar", "expectation", "chance", "none"], tyro.conf.arg(name="constraint.kind")] = "cvar"
+    kind: Annotated[str, tyro.conf.arg(name="constraint.kind", metavar="{cvar,expectation,chance,none}")] = "cvar"
     """Kind of limit on the safety cost. cvar: the mean of the worst share 1 - α of the trajectories. expectation: the
     mean of all. chance: the share of trajectories that enter the unsafe region (per step: the share of steps inside
     it). none: no limit."""
@@ -107,6 +108,10 @@ class Options:
     """TOML file with any of these settings, which flags then change: see --print-config."""
     print_config: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """Print every setting as such a file, and do nothing else."""
+    tensorboard: bool = True
+    """Write curves for TensorBoard into the run's folder, if it is installed."""
+    wandb: str = ""
+    """Project of Weights & Biases that gets the curves as well; needs the package wandb and a login."""
     evaluation: bool = True
     """Evaluate the policy at the end, with and without its noise."""
     pictures: bool = True
@@ -119,7 +124,7 @@ class Options:
         if self.zeta != words["zeta"]:
             row = row.with_zeta({NONE: None, **ZETAS}[self.zeta])
         if (self.kind, self.rule) != (words["constraint"], words["update"]):
-            row = replace(row, constraint={NONE: None, **KINDS}[self.kind], update=UPDATES[self.rule])
+            row = replace(row, constraint=_kind(self.kind), update=UPDATES[self.rule])
         return row
 
     def with_data(self) -> Settings:
@@ -133,6 +138,20 @@ class Options:
         if self.data_dt is not None:
             changes["data_dt"] = self.data_dt
         return replace(self.settings, first=replace(first, **changes))  # type: ignore[arg-type]
+
+
+def _kind(word: str) -> type[Constraint] | None:
+    """Return the kind of constraint of that label, or the class of a user's own, which is then known by its label."""
+    if word == NONE:
+        return None
+    if ":" in word:
+        return register_constraint(cast("type[Constraint]", load_function(word)))
+    if word not in KINDS:
+        raise UserError(
+            f"--constraint.kind: no constraint is called '{word}'; {did_you_mean(word, (*KINDS, NONE))} (for your own, "
+            "give file.py:Class)"
+        )
+    return KINDS[word]
 
 
 # Arguments ------------------------------------------------------------------------------------------------------------
@@ -181,9 +200,13 @@ def _parse(arguments: list[str], task: Task | None, learner: str, preset: str, f
     values = {"zeta": words["zeta"], "rule": words["update"], "constraint.kind": words["constraint"], **given}
     values["kind"] = values.pop("constraint.kind")
     where = file.text(SYSTEM, "") or tyro.MISSING
-    default = replace(Options(where, settings), **{**values, "learner": learner, "preset": preset})  # type: ignore[arg-type]
+    default = replace(Options(where, settings), **{**values, "learner": learner, "preset": preset})
     with one_line(PROG):
         options = tyro.cli(Options, prog=PROG, description=DESCRIPTION, default=default, args=arguments)
+    if ":" in options.kind:
+        # Loaded once; from here on its label stands for it.
+        loaded = _kind(options.kind)
+        options = replace(options, kind=NONE if loaded is None else loaded.label)
     _ = options.row  # raises if the choices make no sense together
     return options
 
@@ -263,7 +286,7 @@ def train(task: Task, options: Options) -> int:
             named=options.task if ":" in options.task else "",
         )
 
-    display = RunDisplay(task, options.task, out, about)
+    display = RunDisplay(task, options.task, out, about, tensorboard=options.tensorboard, wandb=options.wandb)
     return display.run(learning, evaluation=options.evaluation, pictures=options.pictures, workers=options.workers)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
@@ -179,7 +179,7 @@ def _at_rate(log: Log, recording: Recording, found: Found, dt: float, rate: floa
     found.rate = f"sampled every {rate:g} s{how}, resampled to {dt:g} s"
 
 
-def _resampled(piece: Piece, times: Floats, dt: float) -> Piece | None:
+def _resampled(piece: Piece, times: NDArray[np.floating[Any]], dt: float) -> Piece | None:
     """Return a piece sampled at `times` [n + 1] at multiples of dt: states interpolated, held values averaged."""
     times = times - times[0]
     steps = int(np.floor(times[-1] / dt + 1e-6))

@@ -259,5 +259,5 @@ def _dropped(log: Log, found: Found) -> tuple[str, ...]:
 
 def _renumbered(steps: Transitions, first: int) -> Transitions:
     """Return transitions whose episodes are numbered from `first` in their order."""
-    _, numbers = steps.episode.unique_consecutive(return_inverse=True)
+    _, numbers = steps.episode.unique_consecutive(return_inverse=True)  # type: ignore[no-untyped-call]
     return Transitions(**{**vars(steps), "episode": numbers + first})

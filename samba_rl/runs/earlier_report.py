@@ -127,7 +127,7 @@ def _held_out(task: Task, data: DataSet, settings: GPSettings) -> HeldOut | None
     """Fit a model to most of the data and try it on the rest; None if there is too little."""
     steps = data.transitions
     if data.episodes > 1:
-        _, number = steps.episode.unique_consecutive(return_inverse=True)
+        _, number = steps.episode.unique_consecutive(return_inverse=True)  # type: ignore[no-untyped-call]
         # The last episode of each group, and at least the last of all.
         apart = (number % SHARE == SHARE - 1) | (number == data.episodes - 1)
         by = "whole episodes"

@@ -15,12 +15,12 @@ def found(x: Any, u: Any, dt: float = 1.0, log_dt: float | None = None, **more: 
     others = {name: np.array(values, dtype=np.float64) for name, values in more.items()}
     if "x_next" in others:
         others["x_next"] = others["x_next"][:, None]
-    recording = Recording(states, {"u": np.array(u, dtype=np.float64)}, **others)  # type: ignore[arg-type]
+    recording = Recording(states, {"u": np.array(u, dtype=np.float64)}, **others)
     log = Log("a.csv", {}, np.arange(2, len(states) + 2))
     return pieces_of(log, recording, dt, log_dt)
 
 
-def plain(result: Found) -> list[tuple[list[float], list[float]]]:
+def plain(result: Found) -> list[Any]:
     return [(piece.x[:, 0].tolist(), piece.held["u"].tolist()) for piece in result.pieces]
 
 
@@ -45,7 +45,7 @@ def test_episodes_end_where_their_number_changes_or_the_time_begins_anew() -> No
 
 
 @pytest.mark.parametrize("gap", [{"time": [0, 1, 7, 8]}, {"step": [0, 1, 4, 5]}])
-def test_a_gap_is_not_bridged(gap: dict[str, list[float]]) -> None:
+def test_a_gap_is_not_bridged(gap: dict[str, Any]) -> None:
     assert plain(found([1, 2, 5, 6], [10, 20, 30, 40], **gap)) == [([1, 2], [10]), ([5, 6], [30])]
 
 

@@ -27,8 +27,7 @@ def panel(frame: NDArray[np.uint8], row: int) -> NDArray[np.uint8]:
 
 
 def where(frame: NDArray[np.uint8], colour: tuple[int, int, int]) -> NDArray[np.bool_]:
-    same: NDArray[np.bool_] = np.asarray(frame == np.array(colour)).all(axis=-1)
-    return same
+    return np.array([[tuple(pixel) == colour for pixel in row] for row in frame.tolist()])
 
 
 def test_a_frame_for_the_start_and_each_step_with_a_panel_for_each_quantity() -> None:
