@@ -28,7 +28,7 @@ def home_of(where: str) -> Path:
     return Path(file).parent if file.endswith(".py") else Path()
 
 
-def found_at(where: str) -> Callable[..., Any]:
+def found_at(where: str) -> Callable[..., object]:
     """Load a function inside the context of `importable`."""
     home, _, name = where.rpartition(":")
     if not home:
@@ -43,7 +43,7 @@ def found_at(where: str) -> Callable[..., Any]:
             module = importlib.import_module(home)
         except ImportError as error:
             raise UserError(f"the module '{home}' (for the function {name}) cannot be imported: {error}") from error
-    function: Callable[..., Any] | None = getattr(module, name, None)
+    function: Callable[..., object] | None = getattr(module, name, None)
     if not callable(function):
         raise UserError(f"{home} has no function '{name}'; {did_you_mean(name, _functions(module))}")
     return function

@@ -48,6 +48,7 @@ SERIALISATION = (
     "data/tables.py",
     "runs/checkpoints.py",
     "runs/checks.py",
+    "runs/differences.py",
     "runs/folder.py",
     "runs/limits.py",
     "runs/listing.py",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, final
 
 import numpy as np
 
@@ -82,7 +82,7 @@ def pieces_of(log: Log, recording: Recording, dt: float, log_dt: float | None) -
                 np.concatenate([recording.x[rows], recording.x_next[end : end + 1]]),
                 {name: values[rows] for name, values in recording.held.items()},
             )
-            whole = _is_finite(recording, np.arange(start, end + 1), last=True).all()
+            whole = bool(_is_finite(recording, np.arange(start, end + 1), last=True).all())
         else:
             piece = Piece(recording.x[rows], {name: values[rows][:-1] for name, values in recording.held.items()})
             whole = end > start
@@ -110,7 +110,7 @@ def _sampling_time(log: Log, recording: Recording, dt: float, log_dt: float | No
 
 def _is_finite(recording: Recording, rows: NDArray[np.int64], *, last: bool) -> NDArray[np.bool_]:
     """Return whether samples are whole [n]; a sample that nothing follows needs no action, unless it is a step."""
-    whole: NDArray[np.bool_] = np.isfinite(recording.x[rows]).all(1)
+    whole: NDArray[np.bool_] = np.array(np.isfinite(recording.x[rows]).all(1))
     if recording.x_next is not None:
         whole = whole & np.isfinite(recording.x_next[rows]).all(1)
     if last:
@@ -173,13 +173,14 @@ def _at_rate(log: Log, recording: Recording, found: Found, dt: float, rate: floa
     found.pieces = [
         piece
         for i, old in enumerate(found.pieces)
-        if (piece := _resampled(old, kept[i] if kept else rate * np.arange(len(old.x)), dt)) is not None
+        if (piece := _resampled(old, kept[i] if kept else np.array(rate * np.arange(len(old.x)), dtype=np.float64), dt))
+        is not None
     ]
     how = "" if steady else " unsteadily"
     found.rate = f"sampled every {rate:g} s{how}, resampled to {dt:g} s"
 
 
-def _resampled(piece: Piece, times: NDArray[np.floating[Any]], dt: float) -> Piece | None:
+def _resampled(piece: Piece, times: Floats, dt: float) -> Piece | None:
     """Return a piece sampled at `times` [n + 1] at multiples of dt: states interpolated, held values averaged."""
     times = times - times[0]
     steps = int(np.floor(times[-1] / dt + 1e-6))

@@ -10,7 +10,7 @@ from samba_rl.errors import UserError
 from samba_rl.improve.constraints import KINDS, Constraint
 
 Kind = TypeVar("Kind", bound=type[Constraint])
-_BUILT_IN = tuple(KINDS)
+_TAKEN = (*KINDS, "none")
 
 
 def register_constraint(kind: Kind) -> Kind:
@@ -29,7 +29,7 @@ def register_constraint(kind: Kind) -> Kind:
     if not (isinstance(label, str) and re.fullmatch(r"[\w-]+", label)):
         raise UserError(f"the constraint {name} has the label {label!r}; give a ClassVar label, such as 'peak'")
     # A file may be loaded twice, and then defines the class anew.
-    if label in (*_BUILT_IN, "none"):
+    if label in _TAKEN:
         raise UserError(f"the constraint {name} is called '{label}', which is taken; give it another label")
     KINDS[label] = kind
     return kind

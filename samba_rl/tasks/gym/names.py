@@ -15,12 +15,13 @@ from samba_rl.errors import UserError
 if TYPE_CHECKING:
     from samba_rl.tasks.task import Quantity
 
+AnySpace: TypeAlias = gymnasium.Space[Any]
 Names: TypeAlias = Sequence[str] | Mapping[str, str]
 """Names such as "angle" or "angle [rad]", or units by name."""
 _WITH_UNIT = re.compile(r"\s*(?P<name>.*\S)\s*\[(?P<unit>[^\[\]]*)\]\s*")
 
 
-def default_names(space: gymnasium.Space[Any], kind: str) -> list[str]:
+def default_names(space: AnySpace, kind: str) -> list[str]:
     """Return names of the numbers of a flattened space, with the keys of dicts in them: "angle", "goal 0", "goal 1"."""
     names = _names(space, "")
     plain = [f"{kind} {i}" for i in range(flatdim(space))]
@@ -30,14 +31,14 @@ def default_names(space: gymnasium.Space[Any], kind: str) -> list[str]:
     )
 
 
-def _names(space: gymnasium.Space[Any], path: str) -> list[str]:
-    parts: dict[object, gymnasium.Space[Any]] = {}
+def _names(space: AnySpace, path: str) -> list[str]:
+    parts: list[tuple[object, AnySpace]] = []
     if isinstance(space, gymnasium.spaces.Dict):
-        parts |= space.spaces
+        parts = [(key, part) for key, part in space.spaces.items()]
     elif isinstance(space, gymnasium.spaces.Tuple):
-        parts = dict(enumerate(space.spaces))
+        parts = list(enumerate(space.spaces))
     if parts:
-        return [name for key, part in parts.items() for name in _names(part, f"{path}.{key}" if path else str(key))]
+        return [name for key, part in parts for name in _names(part, f"{path}.{key}" if path else str(key))]
     size = flatdim(space)
     if not path or size == 1:
         return [path] * size

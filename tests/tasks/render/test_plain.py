@@ -39,7 +39,7 @@ def test_curves_grow_and_show_the_values() -> None:
     frames = draw_episode(Line(), episode(0.5), 0)
     width = WIDTH - LEFT - RIGHT
     for t in (1, 4, 8):
-        drawn = where(panel(frames[t], 0), INK).any(0).nonzero()[0]
+        drawn = np.nonzero(np.atleast_1d(where(panel(frames[t], 0), INK).any(0)))[0]
         assert abs(drawn.max() - width * t / 8) < 4
     # x rises with a constant speed: the curve is a straight line from the lower left to the upper right.
     rows, columns = where(panel(frames[8], 0), INK).nonzero()
@@ -53,7 +53,7 @@ def test_unsafe_steps_are_red() -> None:
     traces = episode(1.0)
     unsafe = traces.violation[0, :, 0].tolist()
     assert True in unsafe and False in unsafe
-    last = where(panel(draw_episode(Line(), traces, 0)[-1], 0), UNSAFE_FILL).any(0)
+    last = np.atleast_1d(where(panel(draw_episode(Line(), traces, 0)[-1], 0), UNSAFE_FILL).any(0))
     width = (WIDTH - LEFT - RIGHT) / len(unsafe)
     assert [bool(last[int((t + 0.5) * width)]) for t in range(len(unsafe))] == unsafe
 
