@@ -36,6 +36,7 @@ CONTENTS = {
     "events": "what a run reports",
     "types": "Traces, Transitions, protocols",
     "ranges": "ranges of settings",
+    "own": "functions of a user's own",
     "errors": "errors that a user can act on",
 }
 """What each room holds, in a few words."""

@@ -11,6 +11,9 @@ if TYPE_CHECKING:
     from samba_rl.agents.settings import Settings as Settings
     from samba_rl.data import DataSet as DataSet, Schema as Schema
     from samba_rl.errors import Paused as Paused, Stopped as Stopped, UserError as UserError
+    from samba_rl.improve.constraints import Constraint as Constraint
+    from samba_rl.improve.limits import ConstraintSettings as ConstraintSettings
+    from samba_rl.improve.own_constraint import register_constraint as register_constraint
     from samba_rl.improve.policies import GaussianPolicy as GaussianPolicy, UniformPolicy as UniformPolicy
     from samba_rl.learners import (
         LEARNERS as LEARNERS,
@@ -55,6 +58,9 @@ _HOMES = {
     "samba_rl.agents.settings": "Settings",
     "samba_rl.data": "DataSet Schema",
     "samba_rl.errors": "Paused Stopped UserError",
+    "samba_rl.improve.constraints": "Constraint",
+    "samba_rl.improve.limits": "ConstraintSettings",
+    "samba_rl.improve.own_constraint": "register_constraint",
     "samba_rl.improve.policies": "GaussianPolicy UniformPolicy",
     "samba_rl.learners": "LEARNERS Chance Cost CVaR Entropy Expectation GPModel Information InformationGain Learner "
     "LeaveOneOut Projection Proximal RealTrials TrustRegion",

@@ -50,6 +50,7 @@ SERIALISATION = (
     "export/as_onnx.py",
     "runs/checkpoints.py",
     "runs/checks.py",
+    "runs/differences.py",
     "runs/folder.py",
     "runs/limits.py",
     "runs/listing.py",

@@ -26,7 +26,12 @@ class FirstSettings:
     hold: Count = 5
     """Steps for which a drawn action is held."""
     data: str = ""
-    """CSV or Parquet file of real transitions measured earlier; they do not count as samples."""
+    """CSV or Parquet files, or Minari datasets, of real transitions measured earlier, separated by commas; they do not
+    count as samples."""
+    columns: str = ""
+    """Columns of these files that are called otherwise than the system's quantities, as in angle=theta,time=t."""
+    data_dt: Annotated[float, In("(0, 1e6]")] | None = None
+    """Time between two lines of these files, in seconds. None: from their column `time`, or the system's time step."""
 
 
 def first_policy(task: Task, settings: FirstSettings, episodes: int, generator: Generator) -> Policy:

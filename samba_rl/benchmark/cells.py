@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -11,17 +13,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from samba_rl.agents.settings import PolicyGradientSettings, Settings
+from samba_rl.agents.words import with_words
 from samba_rl.benchmark.audit import Audit, Audited
 from samba_rl.benchmark.wide import wide_error
 from samba_rl.data.files import JSON_LIMIT, disk_error, read_own, replacing
 from samba_rl.data.plain import from_plain, to_plain
-from samba_rl.errors import UserError, did_you_mean
+from samba_rl.errors import UserError
 from samba_rl.events import Event, ImprovementReport, TrialReport
-from samba_rl.learners import NONE, Learner
-from samba_rl.models.zeta import ZETAS
+from samba_rl.learners import Learner
 from samba_rl.presets import find_row, make_settings
+from samba_rl.runs.checks import changed, nested
 from samba_rl.runs.evaluation import Evaluation
 from samba_rl.tasks import make_task
+from samba_rl.tasks.own import load_task
+from samba_rl.tasks.task import Task
 
 if TYPE_CHECKING:
     from samba_rl.runs import Run
@@ -30,6 +35,10 @@ FORMAT = 1
 """Version of the format of result files."""
 LOCK_SECONDS = 10.0
 """Time for which a cell waits until its folder is free, in seconds."""
+LONGEST = 120
+"""Largest length of the changes in the name of a cell."""
+ROW_WORDS = {"zeta": "zeta", "rule": "update", "constraint.kind": "constraint"}
+"""Choices of a learner's row by their flags, and their names in words."""
 CURVE = 100
 """Approximate number of points of a learning curve; longer runs are thinned."""
 
@@ -50,32 +59,47 @@ class Cell:
     """Limit ξ on the safety cost of a trajectory; None: the preset's."""
     budget_scale: float = 1.0
     """Share of the preset's real samples that is spent."""
-    zeta: str = ""
-    """Exploration signal ζ in place of the learner's own, as the flag --zeta has it; empty: its own."""
-
-    def __post_init__(self) -> None:
-        if self.zeta and self.zeta not in (NONE, *ZETAS):
-            raise UserError(f"no ζ is called '{self.zeta}'; {did_you_mean(self.zeta, (NONE, *ZETAS))}")
-
-    @property
-    def row(self) -> Learner:
-        """Return the learner's row."""
-        row = find_row(self.learner, self.preset)
-        return row if not self.zeta else row.with_zeta(None if self.zeta == NONE else ZETAS[self.zeta])
+    where: str = ""
+    """A system of the user's own as module:function or file.py:function; empty: one of the paper's. It is loaded to run
+    the cell, never when a result is read."""
+    changes: tuple[tuple[str, str], ...] = ()
+    """Settings and choices of the row that differ from the preset's: names of flags, and values as JSON."""
 
     @property
     def name(self) -> str:
         """Return the name of the cell's file and folder."""
         limit = "" if self.limit is None else f"-xi{self.limit:g}"
         scale = "" if self.budget_scale == 1 else f"-budget{self.budget_scale:g}"
-        zeta = "" if not self.zeta else f"-zeta-{self.zeta}"
-        return f"{self.task}-{self.learner}-{self.preset}{limit}{scale}{zeta}-{self.seed}"
+        changes = "".join(f"-{name}={json.loads(value)}" for name, value in self.changes)
+        if len(changes) > LONGEST:
+            # File systems have names of at most 255 bytes.
+            changes = f"-{hashlib.sha256(changes.encode()).hexdigest()[:12]}"
+        return re.sub(r"[^\w.=-]+", "-", f"{self.task}-{self.learner}-{self.preset}{limit}{scale}{changes}-{self.seed}")
 
-    def settings(self) -> Settings:
-        """Return the preset's settings with the cell's limit and budget."""
-        settings = make_settings(self.task, self.learner, self.preset)
-        horizon = make_task(self.task).horizon
-        if self.limit is not None and self.row.constraint is not None:
+    @property
+    def shown(self) -> str:
+        """Return the learner with what was changed, for tables."""
+        return ", ".join([self.learner, *(f"{name} {json.loads(value)}" for name, value in self.changes)])
+
+    def system(self) -> Task:
+        """Make the system; that of a user's own is loaded from where it was named."""
+        return load_task(self.where) if self.where else make_task(self.task)
+
+    def row(self) -> Learner:
+        """Return the learner with the choices that were changed."""
+        words = {ROW_WORDS[name]: json.loads(value) for name, value in self.changes if name in ROW_WORDS}
+        return with_words(find_row(self.learner, self.preset), words)
+
+    def settings(self, task: Task | None = None) -> Settings:
+        """Return the preset's settings with the cell's limit, budget and changes; `task` is the system, if made."""
+        settings = make_settings(self.task, self.row(), self.preset)
+        changes = {name: json.loads(value) for name, value in self.changes if name not in ROW_WORDS}
+        settings = changed(settings, nested(changes))
+        if self.limit is None and self.budget_scale == 1:
+            return settings
+        # A system of the user's own is only loaded to run the cell.
+        horizon = (task or make_task(self.task)).horizon
+        if self.limit is not None and self.row().constraint is not None:
             assert isinstance(settings, PolicyGradientSettings)
             settings = replace(settings, constraint=replace(settings.constraint, limit=self.limit, per="trajectory"))
         if self.budget_scale == 1:
@@ -196,15 +220,19 @@ def run_cell(
     from samba_rl.runs import resume, train
     from samba_rl.runs.folder import CONFIG
 
-    settings = cell.settings()
-    audit = Audit(make_task(cell.task), cell.row, settings, folder, steps, workers, cell.seed)
+    task, row = cell.system(), cell.row()
+    if task.name != cell.task:
+        raise UserError(f"{cell.where} returned the system '{task.name}'; the cell is on '{cell.task}'")
+    settings = cell.settings(task)
+    audit = Audit(task, row, settings, folder, steps, workers, cell.seed)
     if (folder / CONFIG).exists():
-        run = _when_free(lambda: resume(folder, log=log, workers=workers, watch=audit))
+        run = _when_free(lambda: resume(folder, task, log=log, workers=workers, watch=audit))
     else:
         run = train(
-            cell.task,
-            cell.row,
+            task,
+            row,
             name=cell.learner,
+            named=cell.where,
             preset=cell.preset,
             seed=cell.seed,
             settings=settings,
@@ -250,7 +278,8 @@ def result_of(
         curve=curve_of(events),
         tail=tail_of(events, realised),
         versions=tuple((name, str(version)) for name, version in run.summary["versions"].items()),
-        model_error=wide_error(run.model) if run.row.source.imagines else math.nan,
+        # A system of the user's own is not run for longer than its evaluation.
+        model_error=wide_error(run.model) if run.row.source.imagines and not cell.where else math.nan,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -64,8 +65,11 @@ def parts_of(tasks: Sequence[str]) -> tuple[Part, ...]:
 
 def cells(parts: Sequence[Part], signals: Sequence[str], seeds: Sequence[int]) -> list[Cell]:
     """Return the runs of the study, seed by seed, so that pairs are finished early."""
+    for name in signals:
+        if name not in SIGNALS:
+            raise UserError(f"no ζ is called '{name}'; {did_you_mean(name, SIGNALS)}")
     return [
-        Cell(part.task, "samba", seed, budget_scale=scale_of(part), zeta=signal)
+        Cell(part.task, "samba", seed, budget_scale=scale_of(part), changes=(("zeta", json.dumps(signal)),))
         for seed in seeds
         for part in parts
         for signal in signals
@@ -130,7 +134,7 @@ def _runs(part: Part, results: Sequence[CellResult]) -> str:
     """Return the table of one system: a row for each signal."""
     by_signal: dict[str, dict[int, CellResult]] = {}
     for one in results:
-        by_signal.setdefault(one.cell.zeta, {})[one.cell.seed] = one
+        by_signal.setdefault(_signal_of(one.cell), {})[one.cell.seed] = one
     task = make_task(part.task)
     lines = [
         f"### {task.title}, {part.samples} real samples",
@@ -144,6 +148,11 @@ def _runs(part: Part, results: Sequence[CellResult]) -> str:
         own = by_signal[signal]
         lines.append(_row(part, signal, own, {seed: plain[seed] for seed in own if seed in plain}))
     return "\n".join([*lines, ""])
+
+
+def _signal_of(cell: Cell) -> str:
+    """Return the signal of a cell of the study."""
+    return str(json.loads(dict(cell.changes)["zeta"]))
 
 
 def _row(part: Part, signal: str, own: dict[int, CellResult], plain: dict[int, CellResult]) -> str:

@@ -37,7 +37,7 @@ def work(cell: str, folder: Path, device: str, steps: int, progress: Callable[[f
     torch.set_num_threads(1)
     what: Cell = from_plain(Cell, json.loads(cell), "the cell")
     try:
-        budget = what.settings().real_samples
+        budget = what.settings(what.system()).real_samples
 
         def log(event: Event) -> None:
             if isinstance(event, TrialReport):

@@ -22,6 +22,7 @@ from samba_rl.cli import (
     resume,
     rollout,
     runs,
+    sweep,
     tasks,
     verify,
 )
@@ -59,6 +60,7 @@ COMMANDS: dict[str, Callable[..., int]] = {
     "forecast": forecast.forecast,
     "advise": advise.advise,
     "benchmark": benchmark.benchmark,
+    "sweep": sweep.sweep,
     "figures": figures.figures,
     "report": report.report,
     "tasks": tasks.tasks,

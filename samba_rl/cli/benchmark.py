@@ -54,7 +54,8 @@ def benchmark(
             exploration: SAMBA with each signal ζ and without any, on paired seeds; its cells and tables go to a folder
             exploration inside OUT.
         learners: Learners to run, separated by commas, as in samba,sppo. Default: all.
-        tasks: Systems to run, separated by commas. Default: all; for smoke, the pendulum.
+        tasks: Systems to run, separated by commas; your own as module:function or file.py:function. Default: all; for
+            smoke, the pendulum.
         seeds: Number of seeds.
         first_seed: First seed.
         preset: Preset of the settings: default, or paper, whose budgets take hours to days.
@@ -68,7 +69,7 @@ def benchmark(
         device: Device of the models and the policies: cpu or cuda.
         steps: Number of steps to evaluate each cell.
     """
-    from samba_rl.benchmark.grid import Grid, GridRun
+    from samba_rl.benchmark.grid import Grid
     from samba_rl.learners import LEARNERS
     from samba_rl.tasks import TASKS
 
@@ -91,11 +92,34 @@ def benchmark(
             budget_scale=budget_scale,
         ).cells()
     console = Console(highlight=False)
+    shown = min(steps, SMOKE_STEPS) if grid == "smoke" else steps
+    failed = run_grid(console, cells, out, ray=ray, jobs=jobs, runs=runs, device=device, steps=shown)
+    if study:
+        _study_tables(console, out, tasks)
+    else:
+        show_tables(console, out)
+    return 1 if failed else 0
+
+
+def run_grid(
+    console: Console,
+    cells: Sequence[Cell],
+    out: Path,
+    *,
+    ray: str,
+    jobs: int | None,
+    runs: Path,
+    device: str,
+    steps: int,
+) -> list[State]:
+    """Run the unfinished cells of a grid, and return those that failed."""
+    from samba_rl.benchmark.grid import GridRun
+
     run = GridRun(cells, out)
     kept = sum(state.kept for state in run.states.values())
     console.print(f"{len(run.states)} cells, {kept} already finished. Results go to [bold]{text(out)}[/].")
     if kept < len(run.states):
-        backend = _backend(ray, jobs, runs, device, min(steps, SMOKE_STEPS) if grid == "smoke" else steps)
+        backend = _backend(ray, jobs, runs, device, steps)
         try:
             with terminated_like_interrupted(), _Display(console) as display:
                 failed = run.run(backend, display)
@@ -106,11 +130,7 @@ def benchmark(
         failed = []
     for state in failed:
         console.print(f"[red]Failed twice:[/] {text(state.cell.name)}: {text(state.why)}", soft_wrap=True)
-    if study:
-        _study_tables(console, out, tasks)
-    else:
-        _tables(console, out)
-    return 1 if failed else 0
+    return failed
 
 
 def _study(tasks: str, signals: str, seeds: int, first_seed: int) -> list[Cell]:
@@ -159,7 +179,8 @@ def _numbers(words: str) -> tuple[float, ...]:
     return numbers
 
 
-def _tables(console: Console, out: Path) -> None:
+def show_tables(console: Console, out: Path) -> None:
+    """Write the tables of the finished cells, and print them."""
     from samba_rl.benchmark.cells import read_results
     from samba_rl.benchmark.tables import all_tables
     from samba_rl.benchmark.writers import write_tables
@@ -227,8 +248,7 @@ def _table(run: GridRun) -> Table:
     rows: dict[tuple[str, str], dict[int, list[State]]] = {}
     for state in states:
         limit = "" if state.cell.limit is None else f" ξ {state.cell.limit:g}"
-        zeta = f" ζ {state.cell.zeta}" if state.cell.zeta else ""
-        row = rows.setdefault((state.cell.task, state.cell.learner + limit + zeta), {})
+        row = rows.setdefault((state.cell.task, state.cell.shown + limit), {})
         row.setdefault(state.cell.seed, []).append(state)
     for (task, learner), by_seed in rows.items():
         table.add_row(task, learner, *(_marks(by_seed.get(seed, [])) for seed in seeds))

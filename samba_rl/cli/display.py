@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO, TypeAlias, cast, final
 
@@ -25,6 +26,7 @@ from samba_rl.runs.folder import CONFIG, EVALUATION, write_json
 from samba_rl.runs.limits import Breach, breaches
 from samba_rl.runs.session import About
 from samba_rl.runs.tensorboard import TensorBoardLog, available
+from samba_rl.runs.wandb import WandbLog
 
 if TYPE_CHECKING:
     from samba_rl.tasks.task import Task
@@ -46,12 +48,18 @@ Learning: TypeAlias = Callable[[Log, Callable[[], bool]], Run]
 class RunDisplay:
     """Shows a run while it learns, then its evaluation and its pictures."""
 
-    def __init__(self, task: Task, named: str, out: Path, about: About) -> None:
-        """Prepare the display of a run in the folder `out`; `named` is the system as the user gave it."""
+    def __init__(
+        self, task: Task, named: str, out: Path, about: About, *, tensorboard: bool = True, wandb: str = ""
+    ) -> None:
+        """Prepare the display of a run in the folder `out`; `named` is the system as the user gave it.
+
+        Curves go to TensorBoard, and to the project `wandb` of Weights & Biases, if one is named.
+        """
         # `train | head -1` must not stop a run.
         self.console = Console(highlight=False, file=cast(TextIO, Patient(sys.stdout)))
         self._task, self._out, self._about = task, out, about
         self._own = f" --task {shlex.quote(named)}" if ":" in named else ""
+        self._tensorboard, self._wandb = tensorboard, wandb
         self._has_limit = bool(about.settings.constraints(about.row, task.constraints))
         self._title = f"{text(task.title)}: {text(about.learner)}, seed {about.seed}"
 
@@ -92,7 +100,7 @@ class RunDisplay:
             f"samba-rl eval {out}{own}": "evaluate it again, from fresh start states",
             **({f"samba-rl certify {out}{own}": "bound its real risk with 95 % confidence"} if self._has_limit else {}),
             f"samba-rl render {out} {film}{own}": "film it",
-            f"tensorboard --logdir {out}": "see every curve",
+            **({f"tensorboard --logdir {out}": "see every curve"} if self._tensorboard else {}),
         }
         drawn = f" ({', '.join(picture.name for picture in pictures)})" if pictures else ""
         self.console.print(f"The run is in [bold]{text(self._out)}[/]{text(drawn)}. Next:", soft_wrap=True)
@@ -104,13 +112,19 @@ class RunDisplay:
     def _learn(self, learning: Learning, earlier: Sequence[Event]) -> Run:
         progress = Progress(self.console, self._task, self._about, self._title)
         progress.recall(earlier)
-        with progress, _Curves(self._out, earlier) as curves, polite_stop() as stop:
-            if not curves.available:
+        logs: list[TensorBoardLog | WandbLog] = []
+        if self._tensorboard and available():
+            logs.append(TensorBoardLog(self._out, earlier))
+        if self._wandb:
+            logs.append(WandbLog(self._wandb, self._out, self._about, self._task.name, earlier))
+        with progress, _closing(logs), polite_stop() as stop:
+            if self._tensorboard and not available():
                 self.console.print(f"[dim]{text(NO_TENSORBOARD)}[/]")
 
             def log(event: Event) -> None:
                 progress(event)
-                curves(event)
+                for each in logs:
+                    each(event)
 
             return learning(log, stop)
 
@@ -149,21 +163,11 @@ def print_breaches(console: Console, found: Sequence[Breach]) -> int:
     return 0 if all(one.expected for one in found) else MISSED
 
 
-@final
-class _Curves:
-    """The TensorBoard log of a run; does nothing if TensorBoard is not installed."""
-
-    def __init__(self, folder: Path, earlier: Sequence[Event]) -> None:
-        self.available = available()
-        self._log = TensorBoardLog(folder, earlier) if self.available else None
-
-    def __enter__(self) -> _Curves:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._log is not None:
-            self._log.close()
-
-    def __call__(self, event: Event) -> None:
-        if self._log is not None:
-            self._log(event)
+@contextlib.contextmanager
+def _closing(logs: Sequence[TensorBoardLog | WandbLog]) -> Iterator[None]:
+    """Close logs at the end, however it comes."""
+    try:
+        yield
+    finally:
+        for each in logs:
+            each.close()

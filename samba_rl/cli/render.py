@@ -9,7 +9,7 @@ import tyro
 from rich.console import Console
 
 from samba_rl.cli.arguments import Episodes, RunArgument
-from samba_rl.cli.parsing import load_finished
+from samba_rl.cli.parsing import asked, load_finished
 from samba_rl.cli.text import text
 from samba_rl.errors import UserError
 from samba_rl.ranges import Seed
@@ -17,11 +17,14 @@ from samba_rl.ranges import Seed
 if TYPE_CHECKING:
     from samba_rl.types import Policy
 
+EPISODES = 3
+"""Number of episodes unless another is given."""
+
 
 def render(
     run: RunArgument,
     film: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FILM")],
-    episodes: Episodes = 3,
+    episodes: Episodes | None = None,
     seed: Seed = 0,
     *,
     stochastic: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
@@ -29,10 +32,14 @@ def render(
 ) -> int:
     """Film a learned policy on the real system.
 
+    A Gymnasium environment that can draw itself (rgb_array) does. Of any other system of your own the film shows
+    states, actions and safety costs over time.
+
     Args:
         run: Folder that `samba-rl train` wrote.
         film: File to write: .mp4 or .gif.
-        episodes: Number of episodes, shown one after the other.
+        episodes: Number of episodes, shown one after the other. Default: 3; a rig, which really runs them, needs the
+            number.
         seed: Seed of the episodes; the same seed gives the same episodes.
         stochastic: Keep the noise of the policy's actions.
         task: Your own system, as module:function or file.py:function.
@@ -42,10 +49,11 @@ def render(
     if film.suffix.lower() not in (".mp4", ".gif"):
         raise UserError(f"cannot write a film as '{film}'; its name must end in .mp4 or .gif")
     loaded = load_finished(run, task)
+    count = asked(loaded.task, episodes, EPISODES)
     policy: Policy = loaded.policy if stochastic else loaded.still_policy
     console = Console()
-    with console.status(f"{loaded.task.title}: {episodes} episodes"):
-        frames = films.policy_film(loaded.task, policy, episodes, seed)
+    with console.status(f"{text(loaded.task.title)}: {count} episodes"):
+        frames = films.policy_film(loaded.task, policy, count, seed)
         films.save_film(frames, film, loaded.task.dt)
-    console.print(f"{episodes} episode{'s' * (episodes > 1)}: {text(film)}", soft_wrap=True)
+    console.print(f"{count} episode{'s' * (count > 1)}: {text(film)}", soft_wrap=True)
     return 0

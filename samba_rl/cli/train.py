@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, final
+from typing import TYPE_CHECKING, Annotated, Literal, cast, final, get_type_hints
 
 import torch
 import tyro
@@ -22,11 +22,14 @@ from samba_rl.agents.unused import refuse_unused
 from samba_rl.agents.words import to_words
 from samba_rl.cli.display import RunDisplay
 from samba_rl.cli.flags import given_paths, settings_flags
-from samba_rl.cli.parsing import load_task, one_line
-from samba_rl.errors import UserError
-from samba_rl.improve.constraints import KINDS
+from samba_rl.cli.from_file import SYSTEM, FromFile
+from samba_rl.cli.parsing import load_function, load_task, one_line
+from samba_rl.cli.settings_file import assignment, help_of, toml_of, toml_value
+from samba_rl.errors import UserError, did_you_mean
+from samba_rl.improve.constraints import KINDS, Constraint
 from samba_rl.improve.limits import FurtherConstraint
 from samba_rl.improve.objectives import Information
+from samba_rl.improve.own_constraint import register_constraint
 from samba_rl.learners import LEARNERS, NONE, UPDATES, Learner, Planning
 from samba_rl.models.zeta import ZETAS
 from samba_rl.presets import find_row, make_settings
@@ -84,7 +87,7 @@ class Options:
     rule: Literal["proximal", "trust-region", "projection", "none"] = "proximal"
     """Update of the policy. proximal: clipped steps (PPO). trust-region: a natural-gradient step within a trust region
     (TRPO). projection: such a step that keeps to the limit by itself (CPO). none: no update, for a planner."""
-    kind: Annotated[Literal["cvar", "expectation", "chance", "none"], tyro.conf.arg(name="constraint.kind")] = "cvar"
+    kind: Annotated[str, tyro.conf.arg(name="constraint.kind", metavar="{cvar,expectation,chance,none}")] = "cvar"
     """Kind of limit on the safety cost. cvar: the mean of the worst share 1 - α of the trajectories. expectation: the
     mean of all. chance: the share of trajectories that enter the unsafe region (per step: the share of steps inside
     it). none: no limit."""
@@ -92,14 +95,27 @@ class Options:
     """Seed of the run; the same seed gives the same run."""
     out: Path | None = None
     """Folder of the run. Default: runs/SYSTEM-LEARNER-SEED, with a number appended if that is taken."""
-    data: Path | None = None
-    """CSV or Parquet file of real transitions measured earlier; they do not count as samples."""
+    data: tuple[str, ...] = ()
+    """CSV or Parquet files, or Minari datasets, of real transitions measured earlier; they do not count as samples."""
+    columns: str = ""
+    """Columns of these files that are called otherwise than the system's quantities, as in angle=theta,time=t."""
+    data_dt: Annotated[float, In("(0, 1e6]")] | None = None
+    """Time between two lines of these files, in seconds. Default: from their column `time`, or else the system's time
+    step."""
     device: str = "cpu"
     """Device of the model and the policy: cpu or cuda."""
     threads: Annotated[int, In("[1, 1000]")] | None = None
     """Number of PyTorch threads. Default: one per core."""
     workers: Workers | None = None
     """Number of processes for MuJoCo. Default: one per core; 0 uses none."""
+    config: Path | None = None
+    """TOML file with any of these settings, which flags then change: see --print-config."""
+    print_config: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """Print every setting as such a file, and do nothing else."""
+    tensorboard: bool = True
+    """Write curves for TensorBoard into the run's folder, if it is installed."""
+    wandb: str = ""
+    """Project of Weights & Biases that gets the curves as well; needs the package wandb and a login."""
     evaluation: bool = True
     """Evaluate the policy at the end, with and without its noise."""
     pictures: bool = True
@@ -113,8 +129,34 @@ class Options:
         if self.zeta != words["zeta"]:
             row = row.with_zeta({NONE: None, **ZETAS}[self.zeta])
         if (self.kind, self.rule) != (words["constraint"], words["update"]):
-            row = replace(row, constraint={NONE: None, **KINDS}[self.kind], update=UPDATES[self.rule])
+            row = replace(row, constraint=_kind(self.kind), update=UPDATES[self.rule])
         return row
+
+    def with_data(self) -> Settings:
+        """Return the settings with the files of earlier data and how to read them."""
+        first = self.settings.first
+        changes: dict[str, str | float | None] = {}
+        if self.data:
+            changes["data"] = ",".join(self.data)
+        if self.columns:
+            changes["columns"] = self.columns
+        if self.data_dt is not None:
+            changes["data_dt"] = self.data_dt
+        return replace(self.settings, first=replace(first, **changes))  # type: ignore[arg-type]
+
+
+def _kind(word: str) -> type[Constraint] | None:
+    """Return the kind of constraint of that label, or the class of a user's own, which is then known by its label."""
+    if word == NONE:
+        return None
+    if ":" in word:
+        return register_constraint(cast("type[Constraint]", load_function(word)))
+    if word not in KINDS:
+        raise UserError(
+            f"--constraint.kind: no constraint is called '{word}'; {did_you_mean(word, (*KINDS, NONE))} (for your own, "
+            "give file.py:Class)"
+        )
+    return KINDS[word]
 
 
 # Arguments ------------------------------------------------------------------------------------------------------------
@@ -122,26 +164,27 @@ class Options:
 
 def parsed_train(arguments: list[str]) -> Callable[[], int]:
     """Parse the arguments and return the call that they ask for."""
-    where, learner, preset = _peek(arguments)
+    file = FromFile.of(arguments)
+    where, learner, preset = _peek(arguments, file)
     if not where and not {"-h", "--help"} & set(arguments):
         raise UserError(
             f"no system was given; name one of {', '.join(TASKS)}, or your own as file.py:function; see {PROG} --help"
         )
     task = load_task(where) if where else None
-    options = _parse(arguments, task, learner, preset)
+    options = _parse(arguments, task, learner, preset, file)
     if task is None or (options.task, options.learner, options.preset) != (where, learner, preset):
         # The guess was wrong: only the parser can tell a system from the value of a flag.
         task = load_task(options.task)
-        options = _parse(arguments, task, options.learner, options.preset)
-    return partial(train, task, options)
+        options = _parse(arguments, task, options.learner, options.preset, file)
+    return partial(print_config, task, options) if options.print_config else partial(train, task, options)
 
 
-def _peek(arguments: list[str]) -> tuple[str, str, str]:
+def _peek(arguments: list[str], file: FromFile) -> tuple[str, str, str]:
     """Guess the system (empty if none was found), the learner and the preset, on which other defaults depend."""
-    named = {"--learner": "samba", "--preset": "default"}
+    named = {"--learner": file.text("learner", "samba"), "--preset": file.text("preset", "default")}
     first = next((argument for argument in arguments[:1] if not argument.startswith("-")), "")
     places = [argument for argument in arguments if argument in TASKS or re.fullmatch(r"[^-].*:\w+", argument)]
-    where = first or next(iter(places), "")
+    where = first or next(iter(places), "") or file.text(SYSTEM, "")
     for i, argument in enumerate(arguments):
         name, _, joined = argument.partition("=")
         if name in named:
@@ -149,32 +192,76 @@ def _peek(arguments: list[str]) -> tuple[str, str, str]:
     return where, named["--learner"], named["--preset"]
 
 
-def _parse(arguments: list[str], task: Task | None, learner: str, preset: str) -> Options:
-    settings = make_settings("" if task is None else task.name, learner, preset)
+def _parse(arguments: list[str], task: Task | None, learner: str, preset: str, file: FromFile) -> Options:
+    row = find_row(learner, preset)
+    given = file.options(option_kinds())
+    settings = file.settings(make_settings("" if task is None else task.name, row, preset), option_kinds())
     if isinstance(settings, PolicyGradientSettings):
-        settings = replace(settings, more_constraints=_more_constraints(arguments))
+        limits = _more_constraints(arguments, settings.more_constraints)
+        settings = replace(settings, more_constraints=limits)
     else:
         arguments = [re.sub(r"^--model\.", "--latent.", argument) for argument in arguments]
-    words = to_words(find_row(learner, preset))
-    default = Options(
-        tyro.MISSING, settings, learner, preset, words["zeta"], rule=words["update"], kind=words["constraint"]
-    )
+    words = to_words(row)
+    values = {"zeta": words["zeta"], "rule": words["update"], "constraint.kind": words["constraint"], **given}
+    values["kind"] = values.pop("constraint.kind")
+    where = file.text(SYSTEM, "") or tyro.MISSING
+    default = replace(Options(where, settings), **{**values, "learner": learner, "preset": preset})
     with one_line(PROG), settings_flags():
         options = tyro.cli(Options, prog=PROG, description=DESCRIPTION, default=default, args=arguments)
     check(options)
+    if ":" in options.kind:
+        # Loaded once; from here on its label stands for it.
+        loaded = _kind(options.kind)
+        options = replace(options, kind=NONE if loaded is None else loaded.label)
     # Raises if the choices make no sense together.
     refuse_unused(options.settings, options.row, given_paths(arguments))
     return options
 
 
-def _more_constraints(arguments: list[str]) -> tuple[FurtherConstraint, ...]:
-    """Return as many further limits as the flags number, for the parser to fill in."""
-    found = {int(number) for number in re.findall(r"^--more[-_]constraints\.(\d+)\.", "\n".join(arguments), re.M)}
+def option_kinds() -> dict[str, object]:
+    """Return the types of the flags that are no settings, by their names in a file."""
+    hints = get_type_hints(Options)
+    names = (
+        field.name for field in fields(Options) if field.name not in ("task", "settings", "config", "print_config")
+    )
+    return {"constraint.kind" if name == "kind" else name: hints[name] for name in names}
+
+
+def print_config(task: Task, options: Options) -> int:
+    """Print every setting as TOML."""
+    print(config_of(task, options), end="")
+    return 0
+
+
+def config_of(task: Task, options: Options) -> str:
+    """Return every setting as a TOML file for --config."""
+    hidden = {"task", "settings", "config", "print_config", "kind"}
+    texts = {**help_of(Options), "learner": "Learner; samba-rl train --help describes them."}
+    lines = [
+        f"# Settings of {options.learner} on {task.title}, preset {options.preset}: samba-rl train --config FILE",
+        "# Flags override this file, and this file overrides the preset.",
+        "",
+        "# The system; your own as file.py:function.",
+        f"{SYSTEM} = {toml_value(options.task)}",
+    ]
+    for field in fields(Options):
+        if field.name not in hidden:
+            lines += assignment(field.name, getattr(options, field.name), texts.get(field.name, ""))
+    text = toml_of("\n".join(lines), options.settings)
+    kind = "\n".join(assignment("kind", options.kind, texts["kind"]))
+    return text.replace("\n[constraint]\n", f"\n[constraint]\n{kind}\n", 1)
+
+
+def _more_constraints(arguments: list[str], given: tuple[FurtherConstraint, ...]) -> tuple[FurtherConstraint, ...]:
+    """Return the limits of a file, and as many further ones as the flags number, for the parser to fill in."""
+    found = set(range(len(given))) | {
+        int(number) for number in re.findall(r"^--more[-_]constraints\.(\d+)\.", "\n".join(arguments), re.M)
+    }
     if found != set(range(len(found))):
         raise UserError(
             f"--more-constraints has the numbers {', '.join(map(str, sorted(found)))}; number the limits from 0"
         )
-    return (FurtherConstraint(),) * len(found)
+    return given + (FurtherConstraint(),) * (len(found) - len(given))
 
 
 # The run --------------------------------------------------------------------------------------------------------------
@@ -185,7 +272,8 @@ def train(task: Task, options: Options) -> int:
     if options.threads is not None:
         torch.set_num_threads(options.threads)
     out = options.out or _free_folder(task.name, options.learner, options.seed)
-    about = About(options.learner, options.row, options.preset, options.seed, options.settings, options.device)
+    settings = options.with_data()
+    about = About(options.learner, options.row, options.preset, options.seed, settings, options.device)
 
     def learning(log: Log, stop: Callable[[], bool]) -> Run:
         return runs.train(
@@ -194,16 +282,16 @@ def train(task: Task, options: Options) -> int:
             name=options.learner,
             preset=options.preset,
             seed=options.seed,
-            settings=options.settings,
+            settings=settings,
             device=options.device,
             out=out,
-            data=options.data,
             log=log,
             workers=options.workers,
             stop=stop,
+            named=options.task if ":" in options.task else "",
         )
 
-    display = RunDisplay(task, options.task, out, about)
+    display = RunDisplay(task, options.task, out, about, tensorboard=options.tensorboard, wandb=options.wandb)
     return display.run(learning, evaluation=options.evaluation, pictures=options.pictures, workers=options.workers)
 
 

@@ -176,6 +176,8 @@ def _clip(run: Run, episodes: int) -> tuple[Clip | None, str]:
     """Return a clip of the policy without its noise, or None and the reason why there is none."""
     if episodes == 0:
         return None, "clips are turned off"
+    if not run.task.parallel:
+        return None, "a rig is not moved for a clip; film it with samba-rl render RUN FILM --episodes N"
     try:
         frames = policy_film(run.task, run.still_policy, episodes, size=CLIP_SIZE)
         return clip(frames, run.task.dt), ""

@@ -17,7 +17,8 @@ from samba_rl.improve.constraints import KINDS, Constraint, CVaR
 from samba_rl.improve.policies import GaussianPolicy
 from samba_rl.learners import LEARNERS, Learner
 from samba_rl.presets import make_settings
-from samba_rl.runs.checks import check_imaginable, earlier_transitions
+from samba_rl.runs.checks import check_functions
+from samba_rl.runs.earlier import LogReader, earlier_data
 from samba_rl.runs.folder import CONFIG, JOURNAL, SUMMARY
 from samba_rl.runs.loading import load_run, run_in
 from samba_rl.tasks import TASKS
@@ -66,10 +67,13 @@ def advise(
         system, found = where, make_settings(where.name)
         if data is None:
             raise UserError(f"advice on {system.name} needs data; give a CSV or Parquet file with --data, or a run")
-        given = earlier_transitions(system, str(data) if isinstance(data, Path) else data)
-        assert given is not None
-        steps = DataSet.empty(schema_of(system)).append(given)
-    check_imaginable(system)
+        if isinstance(data, DataSet):
+            found_data = earlier_data(system, data, found)
+            assert found_data is not None
+            steps, _ = found_data
+        else:
+            steps, _ = LogReader(system).read(str(data).split(","))
+    check_functions(system, measured=False)
     numbers = found if isinstance(found, ModelBasedSettings) else _model_based(system, found)
     constraints = _constraints(system, numbers, row, kind, alpha, of)
     if isinstance(where, Path):

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Generator, Tensor
 
 from samba_rl.agents.agent import schema_of
 from samba_rl.agents.settings import Settings
@@ -17,12 +17,14 @@ from samba_rl.data import DataSet
 from samba_rl.data.plain import from_plain, to_plain
 from samba_rl.errors import UserError, did_you_mean
 from samba_rl.runs.session import About
-from samba_rl.tasks.task import Task
+from samba_rl.tasks.task import Measured, Task, no_costs_yet
 from samba_rl.types import Transitions
 
 ROW_EXAMPLE = "LEARNERS['samba'].with_zeta(Entropy())"
 ROW_CHOICES = ("zeta", "rule", "traces", "objectives", "constraint.kind")
 """Names of choices that a learner's row makes, which users may look for among the settings."""
+PROBES = 5
+"""Number of states on which a task's functions are tried before the real system is."""
 
 
 def changed(settings: Settings, changes: Mapping[str, Any]) -> Settings:
@@ -40,6 +42,18 @@ def changed(settings: Settings, changes: Mapping[str, Any]) -> Settings:
     _check_numbers(changes, "")
     result: Settings = from_plain(type(settings), _merged(to_plain(settings), to_plain(dict(changes))), "settings")
     return result
+
+
+def nested(flat: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings named as on the command line, such as constraint.limit, as groups for `changed`."""
+    groups: dict[str, Any] = {}
+    for name, value in flat.items():
+        *path, last = name.split(".")
+        group = groups
+        for part in path:
+            group = group.setdefault(part, {})
+        group[last] = value
+    return groups
 
 
 def _merged(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
@@ -68,8 +82,7 @@ def check(task: Task, about: About, earlier: Transitions | None, *, resuming: bo
         raise UserError(f"seed = {about.seed!r}; it must be a whole number from 0 to 2⁶³ - 1")
     _check_device(about.device)
     settings.constraints(row, task.constraints)  # raises if a limit does not fit the system or the update
-    if row.source.imagines:
-        check_imaginable(task)
+    check_functions(task, measured=not row.source.imagines)
     if earlier is not None and not row.source.predicts:
         raise UserError(
             f"earlier data (data, first.data) has no effect: a learner on {row.source.title} learns from its own "
@@ -87,13 +100,49 @@ def check(task: Task, about: About, earlier: Transitions | None, *, resuming: bo
         raise UserError("first.samples = 0 without earlier data: there is nothing to start from; give one of the two")
 
 
-def check_imaginable(task: Task) -> None:
-    """Raise a `UserError` unless the costs of imagined steps can be computed."""
-    try:
-        x = torch.zeros(1, len(task.states), dtype=torch.float64)
-        task.charge(x, torch.zeros(1, len(task.actions), dtype=torch.float64), x)
-    except UserError as error:
-        raise UserError(f"{error}. Learning on a model needs the cost and the safety cost as functions") from error
+def check_functions(task: Task, *, measured: bool) -> None:
+    """Raise a `UserError` that names the task's function whose result has the wrong type or shape, or is never finite.
+
+    Costs that the system measures are an error unless `measured` is True.
+    """
+    x, u = _probes(task)
+    recent = no_costs_yet(task, x)
+    functions: dict[str, Callable[[], Tensor]] = {
+        "cost": lambda: task.cost(x, u),
+        "safety": lambda: task.safety(x, u),
+        "violation": lambda: task.violation(x, u),
+        "done": lambda: task.done(x, recent),
+    }
+    for what, function in functions.items():
+        try:
+            values = function()
+        except Measured as error:
+            if not measured:
+                raise UserError(
+                    f"{error}. Learning on a model needs the cost and the safety cost as functions"
+                ) from error
+            continue
+        # A few states may lie where a cost has no value, but not all of them.
+        if not bool(values.reshape(len(x), -1).isfinite().all(1).any()):
+            at = ", ".join(f"{value:.3g}" for value in x[0].tolist())
+            raise UserError(
+                f"{task.name}: the {what} function returned {values.flatten()[0].item()} for the state [{at}], and NaN "
+                f"or infinity for {len(x) - 1} others; a cost must be a finite number"
+            )
+
+
+def _probes(task: Task) -> tuple[Tensor, Tensor]:
+    """Return a few states [B, nx] near the middle of their ranges (or zero) and actions [B, nu] to try functions on."""
+    generator = Generator().manual_seed(0)
+    columns = []
+    for quantity in task.states:
+        noise = torch.randn(PROBES, generator=generator, dtype=torch.float64)
+        finite = math.isfinite(quantity.low) and math.isfinite(quantity.high)
+        middle = (quantity.low + quantity.high) / 2 if finite else 0.0
+        columns.append((middle + noise).clamp(quantity.low, quantity.high))
+    low, high = task.action_bounds()
+    u = low + (high - low) * torch.rand(PROBES, len(task.actions), generator=generator, dtype=torch.float64)
+    return torch.stack(columns, dim=1), u
 
 
 def _check_device(device: str) -> None:
@@ -107,22 +156,6 @@ def _check_device(device: str) -> None:
     if kind == "cuda" and index >= torch.cuda.device_count():
         found = torch.cuda.device_count()
         raise UserError(f"device = '{device}', but PyTorch sees {found} CUDA device{'s' * (found != 1)}; give cpu")
-
-
-def earlier_transitions(task: Task, data: DataSet | str | None) -> Transitions | None:
-    """Return real transitions measured before the run, with their columns in the system's order."""
-    if data is None:
-        return None
-    if isinstance(data, DataSet):
-        found, where = data, "the given data set"
-    else:
-        where, suffix = data, Path(data).suffix.lower()
-        if suffix not in (".csv", ".parquet"):
-            raise UserError(f"cannot read earlier data from '{data}'; give a .csv or .parquet file")
-        found = DataSet.from_csv(data) if suffix == ".csv" else DataSet.from_parquet(data)
-    if not len(found):
-        raise UserError(f"{where} has no transitions; omit it")
-    return in_order_of(task, found, where).transitions
 
 
 def in_order_of(task: Task, data: DataSet, where: str) -> DataSet:

@@ -27,6 +27,7 @@ FORMAT = 2
 CONFIG, METRICS, DATA, POLICY, SUMMARY = "config.json", "metrics.jsonl", "real.csv", "policy.npz", "summary.json"
 JOURNAL, STEPS = "real.journal", "real.steps"
 MODEL, EVALUATION = "model.state", "evaluation.json"
+EARLIER_DATA = "earlier.json"
 KINDS: dict[str, type[Event]] = {
     "trial": TrialReport,
     "improvement": ImprovementReport,

@@ -12,13 +12,17 @@ from samba_rl.data.files import reading_own
 from samba_rl.data.journal import Journal
 from samba_rl.errors import UserError
 from samba_rl.runs.checkpoints import read_checkpoint
+from samba_rl.runs.differences import differences
 from samba_rl.runs.folder import CONFIG, EVALUATION, JOURNAL, METRICS, POLICY, SUMMARY, read_config, read_json
 from samba_rl.runs.limits import breaches_in
 from samba_rl.runs.lock import held
 from samba_rl.runs.manifest import check_whole
 from samba_rl.runs.writer import RECOMPUTED
+from samba_rl.tasks import TASKS
 
 RunState = Literal["running", "finished", "interrupted", "damaged"]
+UNKNOWN = "FILE.py:FUNCTION"
+"""Stands for a system of one's own of which nothing is recorded but its title."""
 _TAIL = 200_000
 """Number of bytes at the end of the metrics that are searched for the last trial."""
 
@@ -35,12 +39,16 @@ class Overview:
     """Problem with the run, and the way out; empty without one."""
     task: str = ""
     """Name of the system."""
+    named: str = ""
+    """The system as it was named on the command line, such as mine.py:task; empty if it needs no --task."""
     learner: str = ""
     """Name of the learner."""
     preset: str = ""
     """Name of the preset."""
     seed: int | None = None
     """Seed of the run."""
+    changes: tuple[str, ...] = ()
+    """Settings and choices that differ from the preset's, such as "constraint.limit 1.5"."""
     budget: int | None = None
     """Budget of real samples."""
     real_samples: int | None = None
@@ -80,9 +88,11 @@ def overview(folder: Path) -> Overview:
         config = read_config(folder)
         about |= {
             "task": str(config.get("task")),
+            "named": _named(config),
             "learner": str(config.get("learner")),
             "preset": str(config.get("preset")),
             "seed": _number(config.get("seed"), int),
+            "changes": differences(config),
             "budget": _number(_at(config, "settings", "real_samples"), int),
         }
         about |= _last_figures(folder)
@@ -95,6 +105,13 @@ def overview(folder: Path) -> Overview:
     except UserError as error:
         return Overview(state="damaged", problem=str(error), **about)
     return Overview(state="interrupted", problem=_checkpoint_problem(folder), **about)
+
+
+def _named(config: dict[str, Any]) -> str:
+    """Return what --task needs for a run: nothing for a system of the paper, else how the system was named."""
+    if config.get("task") in TASKS and not config.get("changed_task"):
+        return ""
+    return str(config.get("named") or UNKNOWN)
 
 
 def _checkpoint_problem(folder: Path) -> str:

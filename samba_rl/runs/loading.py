@@ -94,11 +94,13 @@ def specification(folder: Path, config: dict[str, Any], task: Task | None) -> tu
         settings: Settings = from_plain(family, config.get("settings"), "settings")
     except UserError as error:
         raise UserError(f"{where}: {error}") from error
-    system = _known_task(where, name, changed=bool(config.get("changed_task", False))) if task is None else task
+    named = from_plain(str, config.get("named", ""), f"{where}: named")
+    changed = bool(config.get("changed_task", False))
+    system = _known_task(where, name, named, changed=changed) if task is None else task
     # In runs of earlier versions, systems that a lambda makes are all named alike.
     if system.name != name and name != "<lambda>":
         raise UserError(f"{folder} is a run on '{name}', not on '{system.name}'; give that system")
-    return system, About(learner, row, preset, seed, settings, device)
+    return system, About(learner, row, preset, seed, settings, device, named)
 
 
 def earlier_events(folder: Path) -> list[Event]:
@@ -110,11 +112,12 @@ def earlier_events(folder: Path) -> list[Event]:
     return read_events(folder / METRICS, size) if (folder / METRICS).exists() else []
 
 
-def _known_task(where: str, name: str, *, changed: bool) -> Task:
+def _known_task(where: str, name: str, named: str, *, changed: bool) -> Task:
     if name not in TASKS or changed:
         what = f"'{name}', which is not one of the paper's systems" if name not in TASKS else f"a modified '{name}'"
         raise UserError(
-            f"{where}: the run is on {what}; give the system: load_run(folder, task=...), or --task file.py:function"
+            f"{where}: the run is on {what}; give the system: load_run(folder, task=...), or --task "
+            + (f"{named} as it was" if named else "file.py:function")
         )
     return make_task(name)
 

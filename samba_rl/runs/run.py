@@ -45,7 +45,7 @@ class Run:
     task: Task
     """The system."""
     learner: str
-    """Name of the learner: of its row in `LEARNERS`, the name given to `train`, or "own"."""
+    """Name of the learner: of its row in `LEARNERS`, the name given to `train`, or its values."""
     row: Learner
     """The learner itself."""
     preset: str

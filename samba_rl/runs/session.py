@@ -56,7 +56,7 @@ class About:
     """The specification of a run, beside its system."""
 
     learner: str
-    """Name of the learner; "own" for an unnamed row that is not in `LEARNERS`."""
+    """Name of the learner; an unnamed row that is not in `LEARNERS` is called by its values."""
     row: Learner
     """The learner itself."""
     preset: str
@@ -67,6 +67,8 @@ class About:
     """Numbers of the learner."""
     device: str
     """Device of the model and the policy."""
+    named: str = ""
+    """The system as it was named on the command line, such as mine.py:task; empty: unknown."""
 
 
 @final

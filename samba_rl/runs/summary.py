@@ -17,21 +17,26 @@ from samba_rl.agents.words import to_words
 from samba_rl.data.plain import to_plain
 from samba_rl.events import Event, ImprovementReport, Notice, TrialReport
 from samba_rl.learners import LEARNERS, Learner
+from samba_rl.models.zeta import ZETAS
 from samba_rl.runs.session import About
 from samba_rl.tasks import TASKS
 from samba_rl.tasks.task import Task
 
-OWN = "own"
-"""Name of a learner that is not a row of `LEARNERS`."""
 LAST_TRIALS = 5
 """Number of last trials whose mean return a summary reports."""
 
 
 def name_of(learner: str | Learner) -> str:
-    """Return the name of a learner, for a run's folder."""
+    """Return the name of a learner, for a run's folder; a row that is not in `LEARNERS` is called by its values."""
     if isinstance(learner, str):
         return learner
-    return next((name for name, row in LEARNERS.items() if row == learner), OWN)
+    known = next((name for name, row in LEARNERS.items() if row == learner), None)
+    if known is not None:
+        return known
+    zeta, limit = learner.zeta, learner.constraint
+    words = next((word for word, one in ZETAS.items() if one == zeta), type(zeta).__name__.lower())
+    parts = [learner.source.label, *([limit.label] if limit else []), learner.update.label, *([words] if zeta else [])]
+    return "-".join(parts)
 
 
 def config_of(task: Task, about: About, workers: int | None) -> dict[str, Any]:
@@ -40,6 +45,8 @@ def config_of(task: Task, about: About, workers: int | None) -> dict[str, Any]:
         "task": task.name,
         # A modified system of the paper (with another hazard, say) cannot be made again from its name alone.
         "changed_task": task.name not in TASKS or task != TASKS[task.name](),
+        # Only ever shown to the user: nothing that a folder names is imported.
+        "named": about.named,
         "learner": about.learner,
         "preset": about.preset,
         "seed": about.seed,

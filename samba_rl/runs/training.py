@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,11 +15,13 @@ from samba_rl.agents.unused import paths_of, refuse_unused
 from samba_rl.data import DataSet
 from samba_rl.data.plain import from_plain, to_plain
 from samba_rl.errors import Stopped, UserError
-from samba_rl.events import Log
+from samba_rl.events import Log, Notice
 from samba_rl.learners import Learner
 from samba_rl.presets import find_row, make_settings
-from samba_rl.runs.checks import changed, check, earlier_transitions
-from samba_rl.runs.folder import CONFIG, METRICS, SUMMARY, read_events
+from samba_rl.runs.checks import changed, check
+from samba_rl.runs.earlier import earlier_data
+from samba_rl.runs.earlier_report import EarlierReport, report_on
+from samba_rl.runs.folder import CONFIG, EARLIER_DATA, METRICS, SUMMARY, read_events, write_json
 from samba_rl.runs.loading import current_config, load_run, specification
 from samba_rl.runs.run import Run
 from samba_rl.runs.session import CHECKPOINT_EVERY, About, Session, Watch
@@ -42,12 +44,13 @@ def train(
     settings: Settings | None = None,
     device: str = "cpu",
     out: str | Path | None = None,
-    data: DataSet | str | Path | None = None,
+    data: DataSet | str | Path | Sequence[str | Path] | None = None,
     log: Log | None = None,
     workers: int | None = None,
     stop: Callable[[], bool] | None = None,
     checkpoint_every: float = CHECKPOINT_EVERY,
     watch: Watch | None = None,
+    named: str = "",
     **changes: Any,
 ) -> Run:
     """Learn a policy on a system.
@@ -61,12 +64,14 @@ def train(
         settings: All settings, to be used instead of those of the learner and the preset.
         device: Device of the model and the policy: cpu or cuda.
         out: Folder to write the run to. A run with a folder can be resumed, however it was interrupted.
-        data: Real transitions measured earlier, as a data set or as a CSV or Parquet file.
+        data: Real transitions measured earlier, as a data set or as CSV files, Parquet files or Minari datasets; see
+            also the settings first.columns and first.data_dt.
         log: Called with every event.
         workers: Number of processes for simulated systems. Default: one per core.
         stop: Polled during the run; when it returns True, the run saves its state and raises `Stopped`.
         checkpoint_every: Longest time between two checkpoints while the policy is improved, in seconds.
         watch: Called with (iteration, policy) before each trial of a policy; after an interruption perhaps again.
+        named: The system as the command line names it, such as mine.py:task, to be recorded.
         changes: Fields of the settings to change, such as real_samples=300 or constraint={"limit": 0.5}.
     """
     system = make_task(task) if isinstance(task, str) else task
@@ -74,17 +79,22 @@ def train(
     usual = make_settings(system.name, row, preset)
     chosen = changed(usual if settings is None else settings, changes)
     refuse_unused(chosen, row, paths_of(changes))
-    if isinstance(data, (str, Path)):
-        chosen = replace(chosen, first=replace(chosen.first, data=str(data)))
-    earlier = earlier_transitions(system, data if isinstance(data, DataSet) else chosen.first.data or None)
-    about = About(name or name_of(learner), row, preset, seed, chosen, device)
+    if data is not None and not isinstance(data, DataSet):
+        files = [data] if isinstance(data, (str, Path)) else data
+        chosen = replace(chosen, first=replace(chosen.first, data=",".join(map(str, files))))
+    found = earlier_data(system, data if isinstance(data, DataSet) else None, chosen)
+    earlier = None if found is None else found[0].transitions
+    about = About(name or name_of(learner), row, preset, seed, chosen, device, named)
     check(system, about, earlier)
+    report = None if found is None else report_on(system, *found, chosen)
     folder = None if out is None else RunFolder.create(Path(out), config_of(system, about, workers), earlier)
     session: Session | None = None
     try:
         session = Session(
             system, about, folder, log=log, stop=stop, workers=workers, checkpoint_every=checkpoint_every, watch=watch
         )
+        if report is not None:
+            _tell(report, folder, log)
         session.begin(earlier)
         return _finished(session)
     except Stopped:
@@ -159,6 +169,15 @@ def _count(home: Path, name: str, value: object, least: int) -> int:
     if not least <= count <= MOST_PROCESSES:
         raise UserError(f"{home / CONFIG}: {name} = {count}; it must be from {least} to {MOST_PROCESSES}")
     return count
+
+
+def _tell(report: EarlierReport, folder: RunFolder | None, log: Log | None) -> None:
+    """Tell the user about earlier data, and keep the report in the folder."""
+    if folder is not None:
+        write_json(folder.folder / EARLIER_DATA, to_plain(report))
+    for line in report.lines() if log is not None else ():
+        assert log is not None
+        log(Notice(line))
 
 
 def _finished(session: Session) -> Run:

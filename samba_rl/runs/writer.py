@@ -40,6 +40,7 @@ from samba_rl.runs.checkpoints import Checkpoint, read_checkpoint, write_checkpo
 from samba_rl.runs.folder import (
     CONFIG,
     DATA,
+    EARLIER_DATA,
     EVALUATION,
     FORMAT,
     JOURNAL,
@@ -239,7 +240,7 @@ def _remove(home: Path, lock: Lock, made: list[Path]) -> None:
     """
     try:
         with contextlib.suppress(OSError):
-            for name in (CONFIG, METRICS, JOURNAL, STEPS, DATA):
+            for name in (CONFIG, METRICS, JOURNAL, STEPS, DATA, EARLIER_DATA):
                 (home / name).unlink(missing_ok=True)
             checkpoints.remove_all(home)
     finally:
@@ -262,7 +263,20 @@ def sweep(folder: Path) -> None:
 
 def _check_free(folder: Path) -> None:
     """Raise a `UserError` if a folder holds a run, or anything that has the name of a part of one."""
-    names = (CONFIG, METRICS, JOURNAL, STEPS, DATA, POLICY, MODEL, SUMMARY, EVALUATION, MANIFEST, checkpoints.FOLDER)
+    names = (
+        CONFIG,
+        METRICS,
+        JOURNAL,
+        STEPS,
+        DATA,
+        POLICY,
+        MODEL,
+        SUMMARY,
+        EVALUATION,
+        MANIFEST,
+        EARLIER_DATA,
+        checkpoints.FOLDER,
+    )
     taken = [name for name in names if os.path.lexists(folder / name)]
     if {CONFIG, METRICS, JOURNAL, DATA, POLICY, SUMMARY} & set(taken):
         raise UserError(

@@ -15,6 +15,10 @@ from samba_rl.errors import UserError
 from samba_rl.tasks.world import Charges, World
 
 
+class Measured(UserError):  # noqa: N818 - it says what is so, and need not be a mistake
+    """A cost was asked for as a function, but the system measures it."""
+
+
 @dataclass(frozen=True)
 class Quantity:
     """One component of a state, an observation or an action: its name, unit and range."""

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from samba_rl.benchmark.cells import Cell, CellResult, Tail, read_results
+from samba_rl.benchmark.cells import CellResult, Tail, read_results
 from samba_rl.benchmark.exploration import PARTS, cells, correlation, paired, parts_of, report, samples_to
 from samba_rl.benchmark.wide import held_episodes, rank_correlation, squared_errors, wide_error, wide_set
 from samba_rl.errors import UserError
@@ -17,7 +17,7 @@ from samba_rl.learners import LEARNERS
 from samba_rl.models.gp import GPDynamics
 from samba_rl.models.zeta import ZETAS, LeaveOneOut
 from samba_rl.tasks import make_task
-from tests.benchmark.results import DOUBLE, PENDULUM, a_result
+from tests.benchmark.results import PENDULUM, a_result
 from tests.line import Line
 
 DOUBLE_PART, PENDULUM_PART = PARTS
@@ -38,8 +38,8 @@ def test_the_cells_are_paired_and_differ_in_the_signal_alone() -> None:
     assert [cell.seed for cell in found] == [200] * 6 + [201] * 6
     first, second, third = found[:3]
     assert first.settings() == second.settings() == third.settings() and first.settings().real_samples == 600
-    assert first.row == LEARNERS["sppilco"] and second.row == LEARNERS["samba"]
-    assert third.row == LEARNERS["samba"].with_zeta(LeaveOneOut())
+    assert first.row() == LEARNERS["sppilco"] and second.row() == LEARNERS["samba"]
+    assert third.row() == LEARNERS["samba"].with_zeta(LeaveOneOut())
     assert found[3].task == PENDULUM and found[3].settings().real_samples == 150
 
 
@@ -80,7 +80,7 @@ def test_unknown_systems_and_signals_are_refused() -> None:
     with pytest.raises(UserError, match="has no system 'safe-fetch-reach'"):
         parts_of(["safe-fetch-reach"])
     with pytest.raises(UserError, match="no ζ is called 'informatoin'; did you mean 'information'"):
-        Cell(DOUBLE, "samba", 0, zeta="informatoin")
+        cells(PARTS, ["informatoin"], [0])
 
 
 # The wide set ---------------------------------------------------------------------------------------------------------

@@ -79,6 +79,24 @@ def test_earlier_data_and_ablations(tmp_path: Path) -> None:
     assert run.settings.multiplier.slack is None
 
 
+def test_logs_are_read_and_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("a", "b"):
+        rows = "\n".join(f"{i},{-3 + 0.1 * i},{0.1 * (i % 3)}" for i in range(20))
+        (tmp_path / f"{name}.csv").write_text(f"t,place,push\n{rows}\n")
+    out, files = tmp_path / "run", [str(tmp_path / "a.csv"), str(tmp_path / "b.csv")]
+    short = ["--preset", "smoke", "--learner", "ppilco", "--first.samples", "0", "--real-samples", "10", *QUICK]
+    mapped = ["--columns", "time=t,x=place,u=push"]
+    assert main(["train", LINE, "--out", str(out), *short, "--data", *files, *mapped]) == 0
+    text = capsys.readouterr().out
+    assert "b.csv: 1 episode, 19 steps; cost, safety:edge, violation:edge by the task's functions" in text
+    assert "2 earlier episodes with 38 steps" in text and "in the 95 % interval" in text
+    report = json.loads((out / "earlier.json").read_text())
+    assert report["steps"] == 38 and report["held_out"]["learned"] == 19
+    config = json.loads((out / "config.json").read_text())
+    assert config["settings"]["first"]["data"] == ",".join(files)
+    assert load_run(out, Line()).summary["earlier_samples"] == 38
+
+
 def test_without_its_packages_train_goes_on_and_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

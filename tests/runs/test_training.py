@@ -47,7 +47,7 @@ def test_each_learner_solves_a_trivial_system_in_seconds(learner: str | Learner)
     best = -2.0  # about what full speed and then rest costs
     assert run.evaluate(1000, seed=0).return_mean > 3 * best > 0.2 * uniform
     assert run.evaluate(1000, seed=0, deterministic=True).TV == 0
-    assert run.learner == (learner if isinstance(learner, str) else "own")
+    assert run.learner == (learner if isinstance(learner, str) else "model-expectation-proximal-loo")
     assert run.summary["real_samples"] == run.settings.real_samples
     assert len(run.trials) in (5, 9, 41) and bool(run.improvements) != isinstance(run.row.source, LatentModel)
 
@@ -101,7 +101,11 @@ def test_a_row_of_ones_own_has_the_name_that_it_was_given(tmp_path: Path, capsys
 
 def test_names_of_rows() -> None:
     changed = replace(LEARNERS["samba"], constraint=Chance)
-    assert [name_of(learner) for learner in ("ppo", LEARNERS["ppo"], changed)] == ["ppo", "ppo", "own"]
+    assert [name_of(learner) for learner in ("ppo", LEARNERS["ppo"], changed)] == [
+        "ppo",
+        "ppo",
+        "model-chance-proximal-loo",
+    ]
 
 
 def test_events_are_heard_and_kept(pendulum: Run) -> None:
@@ -183,7 +187,7 @@ def renamed(data: DataSet) -> DataSet:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"data": "x.txt"}, "cannot read earlier data from 'x.txt'; give a .csv or .parquet file"),
+        ({"data": "x.txt"}, "cannot read earlier data from 'x.txt'; give .csv or .parquet files"),
         ({"data": "none.csv"}, "'none.csv' cannot be read as CSV"),
         ({"data": renamed(some_data(Line()))}, "given data set does not fit line: its states are y; expected x"),
         ({"data": DataSet.empty(Schema(("x",), ("u",), ("edge",)))}, "has no transitions"),

@@ -15,6 +15,7 @@ from gymnasium.spaces.utils import flatdim, flatten_space
 
 from samba_rl.errors import UserError, did_you_mean
 from samba_rl.tasks.fetch_reach import import_robots
+from samba_rl.tasks.gym.names import default_names
 from samba_rl.tasks.task import Quantity
 
 AnyEnv: TypeAlias = gymnasium.Env[Any, Any]
@@ -145,7 +146,8 @@ def observed(env: AnyEnv, name: str) -> tuple[Quantity, ...]:
     if size == 0:
         raise UserError(f"{name}: its observations ({env.observation_space}) are empty")
     low, high = box.low.ravel(), box.high.ravel()
-    return tuple(Quantity(f"observation {i}", "", float(low[i]), float(high[i])) for i in range(size))
+    names = default_names(env.observation_space, "observation")
+    return tuple(Quantity(names[i], "", float(low[i]), float(high[i])) for i in range(size))
 
 
 def time_limit(source: Source, env: AnyEnv) -> int | None:
