@@ -20,7 +20,7 @@ from samba_rl.learners import Learner, find_learner
 from samba_rl.presets import make_settings
 from samba_rl.runs.checks import changed, check, earlier_transitions
 from samba_rl.runs.folder import CONFIG, METRICS, SUMMARY, read_events
-from samba_rl.runs.loading import current_config, load_run, specification
+from samba_rl.runs.loading import current_config, load_run, run_in, specification
 from samba_rl.runs.run import Run
 from samba_rl.runs.session import CHECKPOINT_EVERY, About, Session, Watch
 from samba_rl.runs.summary import by_kind, config_of, name_of, other_versions, summary_of
@@ -120,10 +120,11 @@ def resume(
     """
     home = Path(folder)
     config = current_config(home)
-    system, about = specification(home, config, task)
     if (home / SUMMARY).exists():
+        run_in(home, task)  # raises, before anything is removed, if the system is not that of the run
         sweep(home)
         return load_run(home, task)
+    system, about = specification(home, config, task)
     check(system, about, None, resuming=True)
     run, checkpoint, notices = RunFolder.reopen(home)
     threads = torch.get_num_threads()
