@@ -10,7 +10,7 @@ import torch
 from samba_rl.agents.settings import ModelFreeSettings
 from samba_rl.errors import UserError
 from samba_rl.runs import Run, load_run, resume, train
-from  import SEALED
+from samba_rl.runs.manifest import SEALED
 from samba_rl.tasks.pendulum import SafePendulum
 from samba_rl.types import Transitions
 from tests.line import Line
