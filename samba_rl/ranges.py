@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
 import dataclasses
 import math
 import os
@@ -87,11 +89,26 @@ def check(settings: object, path: str = "") -> None:
     Each value must have the type of its field and lie in its range, and related ones must fit each other. `path`
     is what the names begin with, such as "multiplier.".
     """
+    if _UNCHECKED.get():
+        return
     for name, hint in hints_of(type(settings)).items():
         check_value(hint, getattr(settings, name), f"{path}{name}")
     if isinstance(settings, Related):
         for name, must in settings.misfits():
             raise _wrong(f"{path}{name}", getattr(settings, name), must)
+
+
+@contextlib.contextmanager
+def unchecked() -> Iterator[None]:
+    """Make settings whatever their values are: those of a finished run, which an earlier version may have allowed."""
+    token = _UNCHECKED.set(True)
+    try:
+        yield
+    finally:
+        _UNCHECKED.reset(token)
+
+
+_UNCHECKED = contextvars.ContextVar("unchecked", default=False)
 
 
 def hints_of(kind: type) -> dict[str, object]:

@@ -162,7 +162,7 @@ RELATED = (
     "adaptive schedule",
     "set both to 0",
     "in ascending",
-    "exceeds real_samples",
+    "at least first.samples =",
 )
 """Parts of errors about settings that do not fit others."""
 

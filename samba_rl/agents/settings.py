@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, final
 
@@ -44,11 +45,13 @@ class Settings(ABC):
 
     def __post_init__(self) -> None:
         check(self)
+
+    @final
+    def misfits(self) -> Iterator[tuple[str, str]]:
+        """Yield a budget that the first trials exceed."""
         if self.first.samples > self.real_samples:
-            raise UserError(
-                f"first.samples = {self.first.samples} exceeds real_samples = {self.real_samples}; leave some for the "
-                "trials of the policy"
-            )
+            most = f"at least first.samples = {self.first.samples}, and leave some for the trials of the policy"
+            yield "real_samples", most
 
     @abstractmethod
     def make_agent(self, task: Task, learner: Learner, *, seed: int, device: str) -> AnyAgent:

@@ -51,8 +51,8 @@ class LatentSettings:
     """Initial learning rate of Adam."""
     last_rate: Annotated[float, In("(0, 100]")] = 0.1
     """Share of the learning rate that is left at the end of the run, to which it falls geometrically; 1: constant."""
-    max_gradient_norm: Annotated[float, In("(0, 1e6]")] = 10.0
-    """Norm to which gradients are clipped."""
+    max_gradient_norm: Annotated[float, In("(0, inf]")] = 10.0
+    """Norm to which gradients are clipped; inf: never."""
     safety_weight: Annotated[float, In("[0, 1e6]")] = 1.5
     """Weight of the safety cost for a planner that minimises it too (planet-rs), in units of the mean absolute cost of
     a step in the first data."""

@@ -19,6 +19,7 @@ from samba_rl.improve.policies import GaussianPolicy
 from samba_rl.planet.policy import PlanningPolicy
 from samba_rl.planet.settings import PlanetSettings
 from samba_rl.presets import make_settings
+from samba_rl.ranges import unchecked
 from samba_rl.runs.checkpoints import read_checkpoint
 from samba_rl.runs.folder import (
     CONFIG,
@@ -72,8 +73,9 @@ def load_run(folder: str | Path, task: Task | None = None) -> Run:
 
 
 def run_in(folder: Path, task: Task | None = None) -> tuple[Task, About]:
-    """Return the system and the specification of the run in a folder."""
-    return specification(folder, current_config(folder), task)
+    """Return the system and the specification of the run in a folder, to be looked at: its settings are not checked."""
+    with unchecked():
+        return specification(folder, current_config(folder), task)
 
 
 def current_config(folder: Path) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from samba_rl.runs.checks import changed, check
 from samba_rl.runs.earlier import earlier_data
 from samba_rl.runs.earlier_report import EarlierReport, report_on
 from samba_rl.runs.folder import CONFIG, EARLIER_DATA, METRICS, SUMMARY, read_events, write_json
-from samba_rl.runs.loading import current_config, load_run, specification
+from samba_rl.runs.loading import current_config, load_run, run_in, specification
 from samba_rl.runs.run import Run
 from samba_rl.runs.session import CHECKPOINT_EVERY, About, Session, Watch
 from samba_rl.runs.summary import by_kind, config_of, name_of, other_versions, summary_of
@@ -133,10 +133,11 @@ def resume(
     """
     home = Path(folder)
     config = current_config(home)
-    system, about = specification(home, config, task)
     if (home / SUMMARY).exists():
+        run_in(home, task)  # raises, before anything is removed, if the system is not that of the run
         sweep(home)
         return load_run(home, task)
+    system, about = specification(home, config, task)
     check(system, about, None, resuming=True)
     run, checkpoint, notices = RunFolder.reopen(home)
     threads = torch.get_num_threads()

@@ -25,8 +25,9 @@ from tests.line import Line, quick_settings
 def test_the_first_trials_must_fit_in_the_budget(family: type[Settings]) -> None:
     with pytest.raises(UserError) as error:
         family(real_samples=100)
-    message = "first.samples = 150 exceeds real_samples = 100; leave some for the trials of the policy"
-    assert str(error.value) == message
+    assert str(error.value) == (
+        "real_samples = 100: must be at least first.samples = 150, and leave some for the trials of the policy"
+    )
 
 
 def test_the_least_that_settings_allow_is_allowed() -> None:

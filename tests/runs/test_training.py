@@ -1,6 +1,7 @@
 """`train`: learning, settings, earlier data, and mistakes that are found before anything real happens."""
 
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from samba_rl.improve.constraints import Chance, Expectation
 from samba_rl.improve.limits import ConstraintSettings, FurtherConstraint
 from samba_rl.improve.objectives import Cost, Information
 from samba_rl.improve.policies import UniformPolicy
+from samba_rl.improve.updates.proximal import ProximalSettings
 from samba_rl.improve.updates.rules import Proximal
 from samba_rl.learners import LEARNERS, GPModel, LatentModel, Learner
 from samba_rl.models.zeta import LeaveOneOut
@@ -196,6 +198,16 @@ def renamed(data: DataSet) -> DataSet:
         ({"real_samples": 15, "first": {"samples": 11}}, "first.samples = 11 means 20; give at least 30"),
         ({"real_sample": 9}, "no argument or setting 'real_sample'; did you mean 'real_samples'"),
         ({"real_samples": "many"}, "settings.real_samples is 'many'; it must be a whole number"),
+        ({"real_samples": 3, "first": {"samples": 5}}, r"^real_samples = 3: must be at least first\.samples = 5, and"),
+        ({"multiplier": {"slack": math.inf}}, r"^multiplier\.slack = inf: must be at least 0 and at most 100$"),
+        ({"multiplier": {"slack": math.nan}}, r"^multiplier\.slack = nan: must be a number$"),
+        ({"update": ProximalSettings(kl_target=math.nan)}, r"^update\.kl_target = nan: must be a number$"),
+        ({"more_constraints": [{"limit": math.nan}]}, r"^more_constraints\.0\.limit = nan: must be a number$"),
+        ({"constraint": {"limit": 10**400}}, r"settings\.constraint\.limit has too many digits"),
+        ({"episodes": 10**5000}, r"^episodes = about 10\^5000: must be at least 1 and at most 1e9$"),
+        ({"settings": "smoke"}, r"settings is 'smoke'; give what make_settings"),
+        ({"seed": "1"}, "seed = '1'; it must be a whole number"),
+        ({"learner": "sppilco", "weights": {"spread": False}}, r"^weights\.spread has no effect: the learner seeks no"),
         ({"zeta": "entropy"}, r"'zeta' is a choice of the learner, not a setting: give a row, such as LEARNERS\["),
         ({"rule": "trust-region"}, "'rule' is a choice of the learner, not a setting: give a row"),
         ({"traces": "real"}, "'traces' is a choice of the learner, not a setting: give a row"),

@@ -47,8 +47,8 @@ class ProximalSettings:
     """KL divergence from the policy before the update beyond which it rests for the remaining passes. None: never."""
     standardise: bool = True
     """Whether advantages are shifted and scaled to mean 0 and standard deviation 1 before the policy's steps."""
-    max_gradient_norm: Annotated[float, In("(0, 1e6]")] = 0.5
-    """Norm to which longer gradients of the policy or the critics are shortened."""
+    max_gradient_norm: Annotated[float, In("(0, inf]")] = 0.5
+    """Norm to which longer gradients of the policy or the critics are shortened; inf: never."""
     entropy: Annotated[float, In("[-100, 100]")] = 0.0
     """Weight of the policy's entropy, in standard deviations of the advantage; below 0 noise is penalised."""
     critic_loss: Literal["squared", "clipped"] = "squared"
