@@ -95,7 +95,7 @@ class Disk:
         for name in names:
             setattr(os, name, getattr(self, f"_{name}"))
         builtins.open = self._file_open(file_open)
-        Journal.append = acknowledged  # type: ignore[method-assign]
+        Journal.append = acknowledged  # type: ignore[method-assign, assignment]
         try:
             yield self
         finally:
@@ -187,7 +187,7 @@ class Disk:
     def _open(self, path: Any, flags: int, *rest: Any, **more: Any) -> int:
         where = self._inside(path)
         if where is None:
-            return self._real["open"](path, flags, *rest, **more)
+            return int(self._real["open"](path, flags, *rest, **more))
         new = bool(flags & os.O_CREAT) and not os.path.lexists(where)
         if flags & WRITING or new:
             self._due("open")
