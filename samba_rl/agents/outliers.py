@@ -131,7 +131,8 @@ class OutlierTest:
     def shown(self, traces: Traces, judgement: Judgement) -> Traces:
         """Return traces in which a reading that is not believed lies between its neighbours.
 
-        Without neighbours it lies in the middle of the range. The costs and safety costs of steps that are set aside are held within the range of the others.
+        Without neighbours it lies in the middle of the range. The costs and safety costs of steps that are set aside
+        are held within the range of the others.
         """
         if not bool(judgement.aside.any()):
             return traces
