@@ -152,8 +152,9 @@ class AnyAgent(ABC):
             seen = replace(traces, active=active)
         self.learning_TC += float(traces.safety.sum())
         self.learning_TV += int(traces.violation.any(-1).sum())
-        foresight = self._foresight(seen)
-        notices += self._take_in(traces)
+        # A trial of which nothing is believed teaches nothing.
+        foresight = self._foresight(seen) if seen.steps else Foresight()
+        notices += self._take_in(traces if seen.steps else None)
         broken = len({fault.episode for fault in faults})
         report = self._trial_report(traces, self._calibrated(foresight), broken=broken)
         yield from notices

@@ -131,7 +131,8 @@ class OutlierTest:
     def shown(self, traces: Traces, judgement: Judgement) -> Traces:
         """Return traces in which a reading that is not believed lies between its neighbours.
 
-        The costs and safety costs of steps that are set aside are held within the range of the others.
+        Without neighbours it lies in the middle of the range. The costs and safety costs of steps that are set aside
+        are held within the range of the others.
         """
         if not bool(judgement.aside.any()):
             return traces
@@ -146,7 +147,9 @@ class OutlierTest:
                 continue
             for i in range(nx):
                 bad = wrong[:, i].numpy()
-                if bad.any() and not bad.all():
+                if bad.all():
+                    x[episode, : length + 1, i] = (self._low[i] + self._high[i]) / 2
+                elif bad.any():
                     good = np.flatnonzero(~bad)
                     values = np.interp(np.arange(length + 1), good, x[episode, good, i].numpy())
                     x[episode, : length + 1, i][wrong[:, i]] = torch.from_numpy(values)[wrong[:, i]].to(x)
@@ -246,7 +249,7 @@ def _unbelieved(values: Tensor, low: Tensor, high: Tensor, far: float) -> tuple[
         spread = (values - middle).abs().median()
         low, high = middle - spread, middle + spread
     inside, near_low, near_high = _grown(values, low, high, far)
-    if far == COSTS_FAR:
+    if far == COSTS_FAR or not bool(inside.any()):
         return ~inside, near_low, near_high
     # Values that are not rare belong to the system, even if nothing like them has been measured before.
     ordered = values[inside].sort().values

@@ -25,15 +25,21 @@ class BadSensor:
 
     def reset(self, n: int, generator: Generator, *, slots: Tensor | None = None, x: Tensor | None = None) -> Tensor:
         self.x = self.inner.reset(n, generator, slots=slots, x=x)
-        return self.x
+        return self._read(self.x)
+
+    def _read(self, x: Tensor) -> Tensor:
+        """Return what the sensor reads: in all of trial n the same, if there is a reading with the key -1 - n."""
+        value = self.readings.get(-1 - self.steps // self.task.horizon)
+        return x if value is None else torch.full_like(x, value)
 
     def step(self, x: Tensor, u: Tensor, active: Tensor | None = None) -> Step:
         step = self.inner.step(self.x, u, active)
+        read = self._read(step.x).clone()
         self.x, self.steps = step.x, self.steps + 1
-        if self.steps - 1 not in self.readings:
+        if self.steps - 1 in self.readings:
+            read[0, 0] = self.readings[self.steps - 1]
+        if torch.equal(read, step.x):
             return step
-        read = step.x.clone()
-        read[0, 0] = self.readings[self.steps - 1]
         return step._replace(x=read, charges=self.task.charge(x, u, read))
 
     def render(self, x: Tensor, u: Tensor | None, slot: int, size: int) -> NDArray[np.uint8]:

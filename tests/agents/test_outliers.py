@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -206,6 +207,15 @@ def test_a_reading_of_1e60_neither_ends_a_run_nor_spoils_it(learner: str, tmp_pa
     if learner == "samba":
         assert len(run.model) == len(run.data) - 6
         assert again.model._fingerprint() == run.model._fingerprint()
+
+
+@pytest.mark.parametrize("learner", ["samba", "ppo", "planet"])
+def test_a_trial_with_a_dead_sensor_teaches_nothing(learner: str) -> None:
+    run = train(glitchy({-3: 1e9}), learner, preset="smoke", seed=1)
+    lost = run.trials[2].real_samples - run.trials[1].real_samples
+    assert run.summary["set_aside"] == run.trials[2].set_aside == lost > 0
+    assert abs(run.trials[2].return_mean) < 1e3 and math.isnan(run.trials[2].surprise)
+    assert all(sound(value.double()) for value in run.policy.state_dict().values() if value.numel())
 
 
 @pytest.mark.parametrize("learner", ["samba", "ppo", "planet"])

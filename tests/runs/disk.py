@@ -67,13 +67,19 @@ class Disk:
         self.top = self._found(self.root)
         """What is there already counts as flushed."""
         self.changes: list[Change] = []
-        self.calls = 0
+        self.names: list[str] = []
+        """Names of the calls that changed something, in order."""
         self.failed: list[str] = []
         """Names of the calls that failed."""
         self._fail: tuple[int, int | None, bool] | None = None
         self._files: dict[int, tuple[Node, bool]] = {}
         self._off = False
         self._real: dict[str, Callable[..., Any]] = {}
+
+    @property
+    def calls(self) -> int:
+        """Return the number of calls that changed something."""
+        return len(self.names)
 
     def fail(self, call: int, code: int | None, *, on: bool = False) -> None:
         """Let the call with this number fail with an error, and those after it if `on`; None cuts the power."""
@@ -95,7 +101,7 @@ class Disk:
         for name in names:
             setattr(os, name, getattr(self, f"_{name}"))
         builtins.open = self._file_open(file_open)
-        Journal.append = acknowledged  # type: ignore[method-assign]
+        Journal.append = acknowledged  # type: ignore[method-assign, assignment]
         try:
             yield self
         finally:
@@ -159,7 +165,7 @@ class Disk:
         """Count a call that changes something, and fail if that is due."""
         if self._off:
             raise Cut
-        self.calls += 1
+        self.names.append(name)
         if self._fail is None:
             return
         number, code, on = self._fail
@@ -187,7 +193,7 @@ class Disk:
     def _open(self, path: Any, flags: int, *rest: Any, **more: Any) -> int:
         where = self._inside(path)
         if where is None:
-            return self._real["open"](path, flags, *rest, **more)
+            return int(self._real["open"](path, flags, *rest, **more))
         new = bool(flags & os.O_CREAT) and not os.path.lexists(where)
         if flags & WRITING or new:
             self._due("open")
@@ -230,7 +236,7 @@ class Disk:
     def _pwrite(self, file: int, data: Any, place: int) -> int:
         if file not in self._files:
             return int(self._real["pwrite"](file, data, place))
-        self._due("write")
+        self._due("pwrite")
         written: int = self._real["pwrite"](file, data, place)
         self.changes.append(Change("write", self._files[file][0], place=place, data=bytes(data)[:written]))
         return written
