@@ -47,9 +47,11 @@ class Support:
     """How far the data support the model."""
 
     samples: int
-    """Number of real transitions."""
+    """Number of real transitions that the model was fitted to."""
+    available: int
+    """Number of real transitions that there are."""
     episodes: int
-    """Number of real episodes."""
+    """Number of their episodes."""
     states: tuple[str, ...]
     """Names of the predicted state components."""
     explained: tuple[float, ...]
@@ -201,9 +203,10 @@ class Advice:
 
     def _on_support(self) -> list[str]:
         support, far = self.support, self.proposed.far
+        of = f" (of {support.available:,})" if support.available > support.samples else ""
         said = [
-            f"The model has {support.samples:,} transitions of {support.episodes} episodes; {100 * far:.0f} % of the "
-            "steps behind the proposal lie farther from them than they lie from each other."
+            f"The model has {support.samples:,} transitions{of} of {support.episodes} episodes; {100 * far:.0f} % of "
+            "the steps behind the proposal lie farther from them than they lie from each other."
         ]
         if not self.supported:
             said.append(

@@ -34,6 +34,8 @@ Tell = Callable[[str, float], None]
 """Called with what is being done and the share of the work that is done."""
 NOTHING = 0.02
 """Share of the constrained value without a limit that stands for zero where limits are spaced in equal ratios."""
+MOST_DATA = 1500
+"""Transitions that the model is fitted to at most; of more data, evenly spread episodes."""
 HELD_OUT = 5
 """One in this many episodes is left out to measure the accuracy of the model; with fewer episodes none is."""
 
@@ -78,7 +80,8 @@ class Adviser:
         tell: Tell | None = None,
     ) -> None:
         """Advise on the first of the `constraints`; the others keep their limits."""
-        self._task, self._data, self._numbers = task, data, numbers
+        self._task, self._data, self._numbers = task, _thinned(data), numbers
+        self._available = len(data)
         self._constraint, self._others = constraints[0], constraints[1:]
         self._settings, self._seed = settings, seed
         self._tell: Tell = tell or (lambda *_: None)
@@ -248,6 +251,7 @@ class Adviser:
             explained = _explained(self._task, self._numbers, _rows(data, ~left_out), _rows(data, left_out))
         return Support(
             samples=len(data),
+            available=self._available,
             episodes=len(episodes),
             states=tuple(self._task.states[column].name for column in self._task.predicted),
             explained=explained,
@@ -265,6 +269,16 @@ def _explained(task: Task, numbers: ModelBasedSettings, fitted: Transitions, oth
     variance = targets.var(0, correction=0)
     shares = torch.where(variance > 0, 1 - error / variance, torch.ones_like(error))
     return tuple(shares.tolist())
+
+
+def _thinned(data: Transitions) -> Transitions:
+    """Return evenly spread episodes of the data, of at most `MOST_DATA` transitions unless one alone has more."""
+    if len(data) <= MOST_DATA:
+        return data
+    numbers = torch.tensor(sorted(set(data.episode.tolist())))
+    count = max(1, int(len(numbers) * MOST_DATA / len(data)))
+    chosen = numbers[torch.linspace(0, len(numbers) - 1, count).round().long()]
+    return _rows(data, torch.isin(data.episode, chosen))
 
 
 def _rows(data: Transitions, chosen: Tensor) -> Transitions:

@@ -27,6 +27,8 @@ BANDS = ((0.99, 0.12), (0.9, 0.2), (0.5, 0.3))
 """Shares of the trajectories that the bands of a fan hold in their middle, and how opaque the bands are."""
 UNSAFE = "#{:02x}{:02x}{:02x}".format(*drawing.UNSAFE)
 """Colour of the unsafe region."""
+UNSAFE_FROM = 0.05
+"""Least safety cost, as a share of the largest, from which on steps are drawn as unsafe."""
 MOST_REAL = 20
 """Largest number of real episodes that are drawn."""
 
@@ -162,6 +164,11 @@ def _over_time(traces: Traces, values: Tensor) -> Tensor:
     return torch.where(there, values.double(), torch.nan)
 
 
+def _of_steps(traces: Traces, values: Tensor) -> Tensor:
+    """Return values [B, T] of the steps, NaN after the end of an episode."""
+    return torch.where(traces.active, values.double(), torch.nan)
+
+
 def _unwrapped(degrees: Tensor) -> Tensor:
     """Return angles [B, T + 1] without jumps at ±180°."""
     steps = torch.diff(degrees, dim=1)
@@ -198,15 +205,20 @@ def _draw_safety(
     axes: Axes, time: NDArray[np.float64], imagined: Traces, real: Traces | None, column: int, name: str
 ) -> None:
     """Draw the safety cost of each step, and from where on it means that the system is unsafe."""
-    cost, bad = imagined.safety[..., column], imagined.violation[..., column]
+    cost, bad = _of_steps(imagined, imagined.safety[..., column]), imagined.violation[..., column]
     _fan(axes, time, cost)
-    axes.plot(time, bad.double().mean(0).numpy(), color=INK, linestyle=":", linewidth=1.3)
+    unsafe = _of_steps(imagined, bad.double()).nanmean(0)
+    axes.plot(time, unsafe.numpy(), color=INK, linestyle=":", linewidth=1.3)
     if real is not None:
-        for values in real.safety[..., column].numpy():
+        for values in _of_steps(real, real.safety[..., column]).numpy():
             axes.plot(time[: len(values)], values[: len(time)], color=VERMILION, linewidth=1.1)
-    top = max(1.0, float(cost.max()))
-    if bool(bad.any()) and float(cost[bad].min()) >= float(cost[~bad].max() if bool((~bad).any()) else 0):
-        axes.axhspan(float(cost[bad].min()), 1.05 * top, color=UNSAFE, alpha=0.35, linewidth=0)
+    known = cost.nan_to_num()
+    top = max(1.0, float(known.max()))
+    if bool(bad.any()) and not bool(bad.all()):
+        # Where any cost at all is unsafe, the band would cover everything, and the dotted line says enough.
+        least = float(known[bad].min())
+        if least >= max(float(known[~bad].max()), UNSAFE_FROM * top):
+            axes.axhspan(least, 1.05 * top, color=UNSAFE, alpha=0.35, linewidth=0)
     axes.set_ylim(-0.03 * top, 1.05 * top)
     name_axes(axes, y=f"{name} cost\nof a step")
 

@@ -9,7 +9,7 @@ import pytest
 
 from samba_rl.agents.advice import Advice, Judged, Support, rounded_up
 
-SUPPORT = Support(300, 10, ("angle", "speed"), (0.99, 0.9), 1.0, 0.95)
+SUPPORT = Support(300, 300, 10, ("angle", "speed"), (0.99, 0.9), 1.0, 0.95)
 
 
 def judged(name: str, mean: float, bound: float, *, far: float = 0.0, tails: tuple[float, ...] = ()) -> Judged:
@@ -84,11 +84,12 @@ def test_the_words_say_what_is_proposed_and_what_is_infeasible() -> None:
 
 def test_the_words_warn_where_data_or_model_do_not_support_it() -> None:
     far = tuple(replace(one, far=0.5) for one in POINTS)
-    poor = replace(SUPPORT, explained=(0.99, -0.2), z=2.1, coverage95=0.6)
+    poor = replace(SUPPORT, available=9000, explained=(0.99, -0.2), z=2.1, coverage95=0.6)
     said = " ".join(advice(*far, support=poor).sentences())
     assert "50 % of the steps behind the proposal lie farther" in said and "a guess more than a prediction" in said
     assert "little of the changes of speed (0 %)" in said and "angle" not in said
     assert "overconfident: left-out data lie 2.1 standard deviations" in said and "60 % of them" in said
+    assert "300 transitions (of 9,000) of 10 episodes" in said
     assert not advice(*far).supported and advice().supported
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from samba_rl import UniformPolicy, UserError, rollout
 from samba_rl.agents.advice import Advice
-from samba_rl.agents.advising import AdviceSettings, Adviser
+from samba_rl.agents.advising import AdviceSettings, Adviser, _thinned
 from samba_rl.agents.settings import ModelBasedSettings
 from samba_rl.improve.constraints import Chance, Constraint, CVaR
 from samba_rl.types import Transitions
@@ -92,3 +92,12 @@ def test_limits_are_spaced_in_equal_ratios_and_those_asked_take_their_place() ->
     assert adviser._limits(1, 27, (5.0, 30.0)) == pytest.approx([3, 5, 9])
     assert adviser._limits(0, 100, ()) == pytest.approx([2 * 50**0.25, 2 * 50**0.5, 2 * 50**0.75])
     assert adviser._limits(5, 5, ()) == []
+
+
+def test_of_many_data_evenly_spread_episodes_are_used() -> None:
+    many = data(400)
+    few = _thinned(many)
+    assert 1400 <= len(few) <= 1500 and len(many) == 4000
+    episodes = sorted(set(few.episode.tolist()))
+    assert episodes[0] == 0 and episodes[-1] == 399 and len(episodes) == 150
+    assert _thinned(data(6)).x.shape == data(6).x.shape

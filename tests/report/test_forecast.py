@@ -98,6 +98,14 @@ def test_an_ended_trajectory_leaves_the_fan() -> None:
     assert median[-1] == pytest.approx(float(traces.x[0, -1, 1]))
 
 
+def test_a_real_episode_that_ended_early_has_no_cost_afterwards() -> None:
+    real = imagined(1, seed=9)
+    real.safety[0, :3], real.active[0, 3:] = 1.0, False
+    cost = panels(forecast(TASK, imagined(), (CVAR,), "Title", real=real, components=("θ",)))[1]
+    drawn = np.asarray(cost.get_lines()[-1].get_ydata())
+    assert drawn[:3].tolist() == [1, 1, 1] and np.isnan(drawn[3:]).all()
+
+
 def test_an_unknown_component_is_named() -> None:
     with pytest.raises(UserError, match="safe-pendulum has no state component 'speed'; available: θ, θ̇"):
         forecast(TASK, imagined(2), (), "Title", components=("speed",))
