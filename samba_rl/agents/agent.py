@@ -140,9 +140,9 @@ class AnyAgent(ABC):
         yield report
 
     @final
-    def learn_earlier(self, transitions: Transitions) -> Iterator[Event]:
-        """Add real transitions measured before the run to the data and learn from them."""
-        self.data = self.data.append(transitions)
+    def learn_earlier(self, steps: Transitions | Traces) -> Iterator[Event]:
+        """Add real steps measured before the run, or beside it, to the data and learn from them."""
+        self.data = self.data.append(steps)
         yield from [*self._take_in(None)]
 
     @property

@@ -9,6 +9,7 @@ from collections.abc import Callable
 import tyro
 
 from samba_rl.cli import (
+    ask,
     benchmark,
     certify,
     check_env,
@@ -19,7 +20,9 @@ from samba_rl.cli import (
     resume,
     rollout,
     runs,
+    status,
     tasks,
+    tell,
     verify,
 )
 from samba_rl.cli.parsing import one_line, parsed
@@ -42,9 +45,18 @@ def train() -> int:
     raise AssertionError("its flags depend on the system and the learner, so `_call` parses them separately")
 
 
+def new() -> int:
+    """Make a run whose trials are made outside of this program; its flags are the settings of `train`."""
+    raise AssertionError("its flags depend on the system and the learner, so `_call` parses them separately")
+
+
 COMMANDS: dict[str, Callable[..., int]] = {
     "train": train,
     "resume": resume.resume,
+    "new": new,
+    "ask": ask.ask,
+    "tell": tell.tell,
+    "status": status.status,
     "runs": runs.runs,
     "eval": evaluation.evaluate,
     "certify": certify.certify,
@@ -83,6 +95,10 @@ def _call(given: list[str]) -> Callable[[], int]:
         from samba_rl.cli.train import parsed_train
 
         return parsed_train(given[1:])
+    if given[:1] == ["new"]:
+        from samba_rl.cli.new import parsed_new
+
+        return parsed_new(given[1:])
     if given and given[0] in COMMANDS:
         return parsed(COMMANDS[given[0]], f"samba-rl {given[0]}", given[1:])
     if given and not given[0].startswith("-"):

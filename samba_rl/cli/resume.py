@@ -21,6 +21,7 @@ def resume(
     workers: int | None = None,
     *,
     evaluation: bool = True,
+    evaluation_steps: int | None = None,
     pictures: bool = True,
 ) -> int:
     """Continue an interrupted run to the same end that it would have reached.
@@ -32,6 +33,7 @@ def resume(
         task: Your own system, as module:function or file.py:function.
         workers: Number of processes for MuJoCo. Default: as many as the run had.
         evaluation: Evaluate the policy at the end, with and without its noise.
+        evaluation_steps: Number of real steps of the evaluation. Default: as for `train`; none of a rig.
         pictures: Draw pictures at the end.
     """
     from samba_rl import runs
@@ -50,5 +52,10 @@ def resume(
         return runs.resume(run, given, log=log, workers=workers, stop=stop)
 
     return display.run(
-        learning, evaluation=evaluation, pictures=pictures, workers=workers, earlier=runs.earlier_events(run)
+        learning,
+        evaluation=evaluation,
+        steps=evaluation_steps,
+        pictures=pictures,
+        workers=workers,
+        earlier=runs.earlier_events(run),
     )

@@ -17,7 +17,7 @@ from samba_rl.errors import UserError
 if TYPE_CHECKING:
     from samba_rl.runs.listing import Overview
 
-COLOURS = {"running": "cyan", "finished": "green", "interrupted": "yellow", "damaged": "red"}
+COLOURS = {"running": "cyan", "finished": "green", "waiting": "blue", "interrupted": "yellow", "damaged": "red"}
 LAST_NOTICES = 5
 """Number of notices shown for a run."""
 WIDE = 120
@@ -109,6 +109,7 @@ def _show(console: Console, run: Path, one: Overview) -> None:
     console.print(table)
     following = {
         "finished": f"samba-rl eval {run}",
+        "waiting": f"samba-rl status {run}",
         "interrupted": f"samba-rl resume {run}",
         "running": f"tensorboard --logdir {run}",
     }.get(one.state)

@@ -98,6 +98,9 @@ class Options:
     """Number of processes for MuJoCo. Default: one per core; 0 uses none."""
     evaluation: bool = True
     """Evaluate the policy at the end, with and without its noise."""
+    evaluation_steps: int | None = None
+    """Number of real steps of the evaluation. Default: 10,000, or 3,000 of a simulator or a planner; none of a rig (a
+    system that runs one episode at a time), which only runs what it is told to."""
     pictures: bool = True
     """Draw pictures at the end."""
 
@@ -117,18 +120,23 @@ class Options:
 
 def parsed_train(arguments: list[str]) -> Callable[[], int]:
     """Parse the arguments and return the call that they ask for."""
+    return partial(train, *parsed_options(arguments))
+
+
+def parsed_options(arguments: list[str], prog: str = PROG) -> tuple[Task, Options]:
+    """Parse the arguments of a command that makes a run; return the system and all options."""
     where, learner, preset = _peek(arguments)
     if not where and not {"-h", "--help"} & set(arguments):
         raise UserError(
-            f"no system was given; name one of {', '.join(TASKS)}, or your own as file.py:function; see {PROG} --help"
+            f"no system was given; name one of {', '.join(TASKS)}, or your own as file.py:function; see {prog} --help"
         )
     task = load_task(where) if where else None
-    options = _parse(arguments, task, learner, preset)
+    options = _parse(arguments, task, learner, preset, prog)
     if task is None or (options.task, options.learner, options.preset) != (where, learner, preset):
         # The guess was wrong: only the parser can tell a system from the value of a flag.
         task = load_task(options.task)
-        options = _parse(arguments, task, options.learner, options.preset)
-    return partial(train, task, options)
+        options = _parse(arguments, task, options.learner, options.preset, prog)
+    return task, options
 
 
 def _peek(arguments: list[str]) -> tuple[str, str, str]:
@@ -144,7 +152,7 @@ def _peek(arguments: list[str]) -> tuple[str, str, str]:
     return where, named["--learner"], named["--preset"]
 
 
-def _parse(arguments: list[str], task: Task | None, learner: str, preset: str) -> Options:
+def _parse(arguments: list[str], task: Task | None, learner: str, preset: str, prog: str) -> Options:
     settings = make_settings("" if task is None else task.name, learner, preset)
     if isinstance(settings, PolicyGradientSettings):
         settings = replace(settings, more_constraints=_more_constraints(arguments))
@@ -154,8 +162,8 @@ def _parse(arguments: list[str], task: Task | None, learner: str, preset: str) -
     default = Options(
         tyro.MISSING, settings, learner, preset, words["zeta"], rule=words["update"], kind=words["constraint"]
     )
-    with one_line(PROG):
-        options = tyro.cli(Options, prog=PROG, description=DESCRIPTION, default=default, args=arguments)
+    with one_line(prog):
+        options = tyro.cli(Options, prog=prog, description=DESCRIPTION, default=default, args=arguments)
     _ = options.row  # raises if the choices make no sense together
     return options
 
@@ -199,7 +207,13 @@ def train(task: Task, options: Options) -> int:
         )
 
     display = RunDisplay(task, options.task, out, about)
-    return display.run(learning, evaluation=options.evaluation, pictures=options.pictures, workers=options.workers)
+    return display.run(
+        learning,
+        evaluation=options.evaluation,
+        steps=options.evaluation_steps,
+        pictures=options.pictures,
+        workers=options.workers,
+    )
 
 
 def _free_folder(task: str, learner: str, seed: int) -> Path:

@@ -27,6 +27,8 @@ FORMAT = 2
 CONFIG, METRICS, DATA, POLICY, SUMMARY = "config.json", "metrics.jsonl", "real.csv", "policy.npz", "summary.json"
 JOURNAL, STEPS = "real.journal", "real.steps"
 MODEL, EVALUATION = "model.state", "evaluation.json"
+NEXT = "next.json"
+"""The trial that a run waits for: its number, its policy, and what is expected of it."""
 KINDS: dict[str, type[Event]] = {
     "trial": TrialReport,
     "improvement": ImprovementReport,
@@ -61,6 +63,16 @@ def write_whole(path: Path, content: bytes) -> None:
     """Write a file of a run's folder, completely or not at all."""
     with writing(path), replacing(path, own=True) as file:
         file.write(content)
+
+
+def begun(folder: Path) -> int:
+    """Return the number of the latest trial for which the improvement of the policy has begun; -1 if there is none."""
+    if not (folder / NEXT).exists():
+        return -1
+    trial = read_json(folder / NEXT).get("trial")
+    if type(trial) is not int:
+        raise _damaged(folder / NEXT, f"its trial is {trial!r}")
+    return trial
 
 
 def read_config(folder: Path) -> dict[str, Any]:

@@ -16,9 +16,10 @@ from samba_rl.runs.folder import CONFIG, EVALUATION, JOURNAL, METRICS, POLICY, S
 from samba_rl.runs.limits import breaches_in
 from samba_rl.runs.lock import held
 from samba_rl.runs.manifest import check_whole
+from samba_rl.runs.summary import TOLD, trials_of
 from samba_rl.runs.writer import RECOMPUTED
 
-RunState = Literal["running", "finished", "interrupted", "damaged"]
+RunState = Literal["running", "finished", "waiting", "interrupted", "damaged"]
 _TAIL = 200_000
 """Number of bytes at the end of the metrics that are searched for the last trial."""
 
@@ -92,6 +93,8 @@ def overview(folder: Path) -> Overview:
             return Overview(state="finished", **{**about, **_end(folder)})
     except UserError as error:
         return Overview(state="damaged", problem=str(error), **about)
+    if trials_of(config) == TOLD:
+        return Overview(state="waiting", problem=_checkpoint_problem(folder), **about)
     return Overview(state="interrupted", problem=_checkpoint_problem(folder), **about)
 
 

@@ -48,7 +48,7 @@ def load_run(folder: str | Path, task: Task | None = None) -> Run:
     """
     home = Path(folder)
     system, about = run_in(home, task)
-    policy = _new_policy(system, about.settings)
+    policy = new_policy(system, about.settings)
     read_policy(home / POLICY, policy)
     summary = read_json(home / SUMMARY)
     data = DataSet.empty(schema_of(system))
@@ -116,7 +116,7 @@ def _known_task(where: str, name: str, *, changed: bool) -> Task:
     return make_task(name)
 
 
-def _new_policy(task: Task, settings: Settings) -> Learned:
+def new_policy(task: Task, settings: Settings) -> Learned:
     """Make a policy of the right shape, whose parameters are still to be read."""
     generator = torch.Generator().manual_seed(0)
     if isinstance(settings, PlanetSettings):

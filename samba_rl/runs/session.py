@@ -28,12 +28,14 @@ from samba_rl.events import (
     PauseDue,
     PolicyReady,
     Signal,
+    TrialDue,
     TrialReport,
 )
 from samba_rl.learners import Learner
 from samba_rl.presets import make_agent
 from samba_rl.runs.checkpoints import Checkpoint
-from samba_rl.runs.trials import Trials
+from samba_rl.runs.told import Rig, Told
+from samba_rl.runs.trials import AnyTrials, Trials
 from samba_rl.runs.writer import RunFolder
 from samba_rl.tasks.task import Task
 from samba_rl.types import Policy, State, Transitions
@@ -49,6 +51,14 @@ ASKED = "the run was asked to stop"
 
 Watch = Callable[[int, Policy], None]
 """Called with (trial, policy) before each trial of a policy."""
+
+
+class Waiting(Stopped):
+    """Raised when a run waits for a trial that is made outside of this program; everything is on disk."""
+
+    def __init__(self, due: TrialDue) -> None:
+        super().__init__(f"trial {due.trial} is due")
+        self.due = due
 
 
 @dataclass(frozen=True)
@@ -85,15 +95,25 @@ class Session:
         checkpoint_every: float = CHECKPOINT_EVERY,
         watch: Watch | None = None,
         measure: bool = True,
+        told: bool = False,
+        rig: Rig | None = None,
     ) -> None:
-        """Prepare a run; when `stop` returns True it saves and ends with `Stopped`. See `Trials` for `measure`."""
+        """Prepare a run; when `stop` returns True it saves and ends with `Stopped`. See `Trials` for `measure`.
+
+        `told`: its trials are made outside of this program, by `rig` or by whoever tells them; it ends with `Waiting`
+        when one is due.
+        """
         self.task, self.about, self.folder = task, about, folder
         self.events: list[Event] = []
         self.agent = make_agent(task, about.row, about.settings, seed=about.seed, device=about.device)
         self._generator = Generator().manual_seed(about.seed)
         self._log, self._stop, self._watch = log, stop, watch
         self._every, self._saved, self._save_seconds = checkpoint_every, time.monotonic(), 0.0
-        self._trials = Trials(
+        self._told: Told | None = None
+        if told:
+            assert folder is not None
+            self._told = Told(task, folder.journal, about.settings.real, rig, measure=measure)
+        self._trials: AnyTrials = self._told or Trials(
             task.world(workers),
             about.settings.real,
             journal=None if folder is None else folder.journal,
@@ -119,7 +139,8 @@ class Session:
         state = checkpoint.state
         try:
             data = self.agent.data
-            for steps in journal.trials(before=int(state["around"]["trials"]["count"])):
+            trials = state["around"]["trials"]
+            for steps in journal.trials(int(trials["count"]), int(trials.get("taken", 0))):
                 data = data.append(steps)
             notices = list(self.agent.load_state_dict(state["agent"], data))
             self._trials.load_state_dict(state["around"]["trials"])
@@ -137,6 +158,7 @@ class Session:
     def run(self) -> Learned:
         """Run to the end and return the policy."""
         try:
+            self._take_unasked()
             for event in train(self.agent, self._trials, self._generator):
                 self._handle(event)
         except DiskError as error:
@@ -166,6 +188,8 @@ class Session:
                 # The journal has the episodes; a checkpoint in the middle of a trial would add nothing.
                 if self._asked_to_stop():
                     raise Stopped(ASKED)
+            case TrialDue():
+                raise Waiting(event)
             case PauseDue(text=text):
                 self._save()
                 raise Paused(text)
@@ -173,11 +197,25 @@ class Session:
                 self._record(event)
             case _:
                 self._record(event)
+                if isinstance(event, TrialReport):
+                    self._take_unasked()
                 asked = self._asked_to_stop()
                 if asked or self._due(event):
                     self._save()
                 if asked:
                     raise Stopped(ASKED)
+
+    def _take_unasked(self) -> None:
+        """Learn from trials that were told without having been asked for, always before the same trial."""
+        if self._told is None or self.folder is None:
+            return
+        # What is told from now on comes after the next trial: the improvement for it begins.
+        self.folder.improving_for(self._told.count)
+        traces = self._told.unasked()
+        if traces is not None:
+            for event in self.agent.learn_earlier(traces):
+                self._record(event)
+            self.folder.write_data(self.agent.data)
 
     def _record(self, event: Event) -> None:
         """Keep an event, in the folder too, and pass it on."""
@@ -203,6 +241,8 @@ class Session:
         if at_trial and not isinstance(event, TrialReport) and not self.agent.episodes_due():
             # The last one: from here a damaged result can be made again at once.
             return True
+        if at_trial and self._told is not None:
+            return True  # the process may end before the next trial is told
         enough = max(CHECKPOINT_LEAST, self._save_seconds / CHECKPOINT_SHARE)
         return since >= (min(self._every, enough) if at_trial else self._every)
 

@@ -23,6 +23,8 @@ from samba_rl.tasks.task import Task
 
 OWN = "own"
 """Name of a learner that is not a row of `LEARNERS`."""
+TOLD = "told"
+"""Word in config.json of runs whose trials are told to them."""
 LAST_TRIALS = 5
 """Number of last trials whose mean return a summary reports."""
 
@@ -34,8 +36,13 @@ def name_of(learner: str | Learner) -> str:
     return next((name for name, row in LEARNERS.items() if row == learner), OWN)
 
 
-def config_of(task: Task, about: About, workers: int | None) -> dict[str, Any]:
-    """Return everything that a run depends on, for its config.json."""
+def trials_of(config: Mapping[str, Any]) -> str:
+    """Return how a run gets its trials; empty if it runs the system itself."""
+    return str(config.get("trials", ""))
+
+
+def config_of(task: Task, about: About, workers: int | None, trials: str = "") -> dict[str, Any]:
+    """Return everything that a run depends on, for its config.json; `trials` says how it gets them."""
     return {
         "task": task.name,
         # A modified system of the paper (with another hazard, say) cannot be made again from its name alone.
@@ -46,6 +53,7 @@ def config_of(task: Task, about: About, workers: int | None) -> dict[str, Any]:
         "device": about.device,
         "threads": torch.get_num_threads(),
         "workers": workers,
+        **({"trials": trials} if trials else {}),
         "versions": versions(),
         "row": to_words(about.row),
         "settings": to_plain(about.settings),

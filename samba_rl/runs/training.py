@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,19 +14,20 @@ from samba_rl.agents.policy_gradient import Agent
 from samba_rl.agents.settings import Settings
 from samba_rl.data import DataSet
 from samba_rl.data.plain import from_plain, to_plain
-from samba_rl.errors import Stopped
+from samba_rl.errors import Stopped, UserError
 from samba_rl.events import Log
 from samba_rl.learners import Learner, find_learner
 from samba_rl.presets import make_settings
 from samba_rl.runs.checks import changed, check, earlier_transitions
 from samba_rl.runs.folder import CONFIG, METRICS, SUMMARY, read_events
-from samba_rl.runs.loading import current_config, load_run, specification
+from samba_rl.runs.loading import current_config, load_run, run_in, specification
 from samba_rl.runs.run import Run
 from samba_rl.runs.session import CHECKPOINT_EVERY, About, Session, Watch
-from samba_rl.runs.summary import by_kind, config_of, name_of, other_versions, summary_of
+from samba_rl.runs.summary import TOLD, by_kind, config_of, name_of, other_versions, summary_of, trials_of
 from samba_rl.runs.writer import RunFolder, sweep
 from samba_rl.tasks import make_task
 from samba_rl.tasks.task import Task
+from samba_rl.types import Transitions
 
 
 def train(
@@ -65,15 +67,9 @@ def train(
         watch: Called with (iteration, policy) before each trial of a policy; after an interruption perhaps again.
         changes: Fields of the settings to change, such as real_samples=300 or constraint={"limit": 0.5}.
     """
-    system = make_task(task) if isinstance(task, str) else task
-    row = find_learner(learner)
-    usual = make_settings(system.name, row, preset)
-    chosen = changed(usual if settings is None else settings, changes)
-    if isinstance(data, (str, Path)):
-        chosen = replace(chosen, first=replace(chosen.first, data=str(data)))
-    earlier = earlier_transitions(system, data if isinstance(data, DataSet) else chosen.first.data or None)
-    about = About(name or name_of(learner), row, preset, seed, chosen, device)
-    check(system, about, earlier)
+    system, about, earlier = specified(
+        task, learner, changes, name=name, preset=preset, seed=seed, settings=settings, device=device, data=data
+    )
     folder = None if out is None else RunFolder.create(Path(out), config_of(system, about, workers), earlier)
     session: Session | None = None
     try:
@@ -81,7 +77,7 @@ def train(
             system, about, folder, log=log, stop=stop, workers=workers, checkpoint_every=checkpoint_every, watch=watch
         )
         session.begin(earlier)
-        return _finished(session)
+        return finished(session)
     except Stopped:
         raise
     except BaseException:
@@ -91,6 +87,35 @@ def train(
     finally:
         if session is not None:
             session.close()
+
+
+def specified(
+    task: Task | str,
+    learner: str | Learner,
+    changes: Mapping[str, Any],
+    *,
+    name: str | None,
+    preset: str,
+    seed: int,
+    settings: Settings | None,
+    device: str,
+    data: DataSet | str | Path | None,
+    told: bool = False,
+) -> tuple[Task, About, Transitions | None]:
+    """Return the system, the checked specification and the earlier data of a new run; for the arguments see `train`.
+
+    `told`: its trials are told to it, so that data may come later.
+    """
+    system = make_task(task) if isinstance(task, str) else task
+    row = find_learner(learner)
+    usual = make_settings(system.name, row, preset)
+    chosen = changed(usual if settings is None else settings, changes)
+    if isinstance(data, (str, Path)):
+        chosen = replace(chosen, first=replace(chosen.first, data=str(data)))
+    earlier = earlier_transitions(system, data if isinstance(data, DataSet) else chosen.first.data or None)
+    about = About(name or name_of(learner), row, preset, seed, chosen, device)
+    check(system, about, earlier, resuming=told)
+    return system, about, earlier
 
 
 def resume(
@@ -117,11 +142,35 @@ def resume(
         measure: Take the real steps that are still due; without it, they are an error.
     """
     home = Path(folder)
-    config = current_config(home)
-    system, about = specification(home, config, task)
     if (home / SUMMARY).exists():
+        run_in(home, task)  # raises if the system is not the run's
         sweep(home)
         return load_run(home, task)
+    with restored(
+        home, task, log=log, workers=workers, stop=stop, checkpoint_every=checkpoint_every, watch=watch, measure=measure
+    ) as session:
+        return finished(session)
+
+
+@contextmanager
+def restored(
+    home: Path,
+    task: Task | None = None,
+    *,
+    log: Log | None = None,
+    workers: int | None = None,
+    stop: Callable[[], bool] | None = None,
+    checkpoint_every: float = CHECKPOINT_EVERY,
+    watch: Watch | None = None,
+    measure: bool = True,
+    asking: bool = False,
+) -> Iterator[Session]:
+    """Open an interrupted run where it was; `asking`: for the next trial of a run that is told its trials."""
+    config = current_config(home)
+    system, about = specification(home, config, task)
+    told = trials_of(config) == TOLD
+    if told and measure and not asking:
+        raise UserError(f"{home} waits for trials that are told to it; go on with: samba-rl ask {home}")
     check(system, about, None, resuming=True)
     run, checkpoint, notices = RunFolder.reopen(home)
     threads = torch.get_num_threads()
@@ -134,12 +183,12 @@ def resume(
             workers = from_plain(int | None, config.get("workers"), f"{home / CONFIG}: workers")
         session = Session(
             system, about, run, log=log, stop=stop, workers=workers, checkpoint_every=checkpoint_every, watch=watch,
-            measure=measure,
+            measure=measure, told=told,
         )  # fmt: skip
         session.restore(checkpoint, events)
         for notice in [*notices, *other_versions(config)]:
             session.notice(notice)
-        return _finished(session)
+        yield session
     finally:
         torch.set_num_threads(threads)
         if session is None:
@@ -148,7 +197,7 @@ def resume(
             session.close()
 
 
-def _finished(session: Session) -> Run:
+def finished(session: Session) -> Run:
     """Run a session to its end and return the result."""
     policy = session.run()
     task, about, agent = session.task, session.about, session.agent

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator as Yielding, Iterator
 from dataclasses import replace
-from typing import NamedTuple, final
+from typing import NamedTuple, Protocol, final
 
 import torch
 from torch import Generator, Tensor
@@ -12,7 +12,7 @@ from torch import Generator, Tensor
 from samba_rl.data.journal import Journal, Record, random_state
 from samba_rl.data.step_log import StepLog
 from samba_rl.errors import UserError
-from samba_rl.events import EpisodesMeasured, PauseDue
+from samba_rl.events import EpisodesMeasured, PauseDue, Signal
 from samba_rl.tasks.faults.guard import GuardedWorld, SystemFault
 from samba_rl.tasks.faults.settings import RealSettings
 from samba_rl.tasks.rollout import policies_by_part, rollout
@@ -32,6 +32,33 @@ class Trial(NamedTuple):
     def failures(self) -> list[str]:
         """Return the faults of the system, in words."""
         return [fault.text for fault in self.faults if not fault.stopped]
+
+
+class AnyTrials(Protocol):
+    """Real trials, wherever they are made."""
+
+    count: int
+    """Number of trials so far."""
+
+    def __call__(self, policy: Policy, n: int, generator: Generator) -> Yielding[Signal, None, Trial]:
+        """Return the trial of n episodes under the policy; yield whenever the run may stop."""
+        ...
+
+    def pause_if_due(self, trial: Trial) -> Iterator[PauseDue]:
+        """Yield a request to pause if the system should be looked at."""
+        ...
+
+    def state_dict(self) -> State:
+        """Return what a run needs to continue after its last trial."""
+        ...
+
+    def load_state_dict(self, state: State) -> None:
+        """Restore what `state_dict` returned."""
+        ...
+
+    def close(self) -> None:
+        """Release the system."""
+        ...
 
 
 @final
@@ -65,7 +92,7 @@ class Trials:
         self._world = GuardedWorld(world, timeout=self.settings.timeout, recorder=self._notes)
         self._in_a_row = 0
 
-    def __call__(self, policy: Policy, n: int, generator: Generator) -> Yielding[EpisodesMeasured, None, Trial]:
+    def __call__(self, policy: Policy, n: int, generator: Generator) -> Yielding[Signal, None, Trial]:
         """Run n real episodes under the policy, one after the other on a single system such as a rig.
 
         Yields whenever episodes are safely stored: a run may stop there without losing any.

@@ -45,9 +45,11 @@ from samba_rl.runs.folder import (
     KINDS,
     METRICS,
     MODEL,
+    NEXT,
     POLICY,
     STEPS,
     SUMMARY,
+    begun,
     json_bytes,
     read_config,
     write_json,
@@ -177,6 +179,11 @@ class RunFolder:
             append_csv(self.folder / DATA, data.schema, Transitions(**new), anew=self._rows == 0)
         self._rows = len(data)
 
+    def improving_for(self, trial: int) -> None:
+        """Note that the improvement of the policy for a trial begins, unless it had begun in an earlier process."""
+        if trial > begun(self.folder):
+            write_json(self.folder / NEXT, {"trial": trial, "asked": False})
+
     def save(self, state: State) -> None:
         """Write a checkpoint."""
         with writing(self.folder / METRICS):
@@ -200,7 +207,8 @@ class RunFolder:
             file.write(pack(model))
         with writing(self.folder / POLICY), replacing(self.folder / POLICY, sync_name=False, own=True) as file:
             np.savez(file, **{name: value.cpu().numpy() for name, value in policy.state_dict().items()})
-        (self.folder / STEPS).unlink(missing_ok=True)
+        for name in (STEPS, NEXT):
+            (self.folder / name).unlink(missing_ok=True)
         content = json_bytes(summary)
         seal(self.folder, content)
         write_whole(self.folder / SUMMARY, content)
@@ -234,7 +242,7 @@ def _remove(home: Path, lock: Lock, made: list[Path]) -> None:
     The lock is released last: otherwise a process that resumes in between would lose what it measures.
     """
     try:
-        for name in (CONFIG, METRICS, JOURNAL, STEPS, DATA):
+        for name in (CONFIG, METRICS, JOURNAL, STEPS, DATA, NEXT):
             (home / name).unlink(missing_ok=True)
         checkpoints.remove_all(home)
     finally:
@@ -257,8 +265,8 @@ def sweep(folder: Path) -> None:
 
 def _check_free(folder: Path) -> None:
     """Raise a `UserError` if a folder holds a run, or anything that has the name of a part of one."""
-    names = (CONFIG, METRICS, JOURNAL, STEPS, DATA, POLICY, MODEL, SUMMARY, EVALUATION, MANIFEST, checkpoints.FOLDER)
-    taken = [name for name in names if os.path.lexists(folder / name)]
+    names = (CONFIG, METRICS, JOURNAL, STEPS, DATA, NEXT, POLICY, MODEL, SUMMARY, EVALUATION, MANIFEST)
+    taken = [name for name in (*names, checkpoints.FOLDER) if os.path.lexists(folder / name)]
     if {CONFIG, METRICS, JOURNAL, DATA, POLICY, SUMMARY} & set(taken):
         raise UserError(
             f"{folder} already holds a run; continue it with: samba-rl resume {folder}, or give another folder"

@@ -1,0 +1,290 @@
+"""A run that waits for the world: asked for a policy, told the trial that it made, in as many processes as it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, final
+
+import torch
+from numpy.typing import ArrayLike
+from torch import Tensor
+
+from samba_rl.agents.agent import schema_of
+from samba_rl.agents.forecast import Forecast, forecast
+from samba_rl.agents.settings import PolicyGradientSettings, Settings
+from samba_rl.data import DataSet
+from samba_rl.data.journal import Journal, Record, unasked as before_trial
+from samba_rl.data.plain import from_plain, to_plain
+from samba_rl.errors import UserError
+from samba_rl.events import Log, TrialDue
+from samba_rl.improve.policies import GaussianPolicy, OpenLoopPolicy
+from samba_rl.learners import Learner
+from samba_rl.runs.folder import JOURNAL, NEXT, SUMMARY, begun, read_json, write_json
+from samba_rl.runs.loading import current_config, load_run, new_policy, specification
+from samba_rl.runs.policy_file import policy_record
+from samba_rl.runs.run import Run
+from samba_rl.runs.session import Waiting
+from samba_rl.runs.summary import TOLD, config_of, trials_of
+from samba_rl.runs.told import known_episodes, open_journal, told_so_far
+from samba_rl.runs.training import finished, restored, specified
+from samba_rl.runs.trial_log import TrialLog, check_arrays, cut_short, read_log, traces_of
+from samba_rl.runs.writer import RunFolder
+from samba_rl.tasks.task import Task
+from samba_rl.types import Policy
+
+
+@final
+@dataclass(frozen=True)
+class Request:
+    """A trial that a run waits for."""
+
+    trial: int
+    """Number of the trial, from 0."""
+    episodes: int
+    """Episodes of the trial in all."""
+    told: int
+    """Episodes of it that are told already."""
+    policy: Policy
+    """The policy of the next episode; `policy(observation, generator)` draws its actions."""
+    record: Mapping[str, Any]
+    """The same as plain values: the content of its file."""
+    forecast: Forecast | None
+    """What the model expects; None for first trials, and for learners without a model."""
+
+
+@final
+@dataclass(frozen=True)
+class Receipt:
+    """What became of a trial that was told."""
+
+    name: str
+    """Name of the file, or "the arrays"."""
+    episodes: int
+    """Number of its episodes."""
+    steps: int
+    """Number of its steps."""
+    trial: int | None
+    """Trial of the run that it is (a part of); None: it was not asked for, and is taken in as data."""
+    known: bool = False
+    """Whether the run had it already; then nothing has changed."""
+    unused: tuple[str, ...] = ()
+    """Columns of the file that were not used."""
+
+
+@final
+class WaitingRun:
+    """A run whose trials are made outside of this program.
+
+    Everything is on disk between two calls. Any of them may be made in another process; one that is killed can be
+    repeated.
+    """
+
+    def __init__(self, folder: str | Path, task: Task | None = None) -> None:
+        """Open the run in a folder; a system that is not one of the paper's must be given again."""
+        self.folder = Path(folder)
+        config = current_config(self.folder)
+        if trials_of(config) != TOLD:
+            raise UserError(f"{folder} runs its trials itself; go on with: samba-rl resume {folder}")
+        self.task, self.about = specification(self.folder, config, task)
+
+    @property
+    def finished(self) -> bool:
+        """Return whether the budget is spent and the policy is handed over."""
+        return (self.folder / SUMMARY).exists()
+
+    def result(self) -> Run:
+        """Return the finished run."""
+        return load_run(self.folder, self.task)
+
+    def ask(self, *, log: Log | None = None, stop: Callable[[], bool] | None = None) -> Request | None:
+        """Learn from what was told, and return the next trial; None: the budget is spent, and the run is finished.
+
+        While a trial is due, it is returned again at once.
+
+        Args:
+            log: Called with every event of learning.
+            stop: Polled; when it returns True, the run saves its state and raises `Stopped`.
+        """
+        if self.finished:
+            return None
+        pending = self.pending()
+        if pending is not None:
+            return pending
+        if self.about.settings.first.samples == 0 and not len(Journal.read(self.folder / JOURNAL)):
+            raise UserError(
+                f"{self.folder} knows nothing of {self.task.name} yet, and first.samples = 0 asks for no first trials; "
+                f"tell it measurements first: samba-rl tell {self.folder} pilot.csv"
+            )
+        with restored(self.folder, self.task, log=log, stop=stop, asking=True) as session:
+            try:
+                finished(session)
+            except Waiting as waiting:
+                due = waiting.due
+                content = _content(self.task, self.about.seed, due, forecast(session.agent, due.policy))
+                write_json(self.folder / NEXT, content)
+        return self.pending()
+
+    def pending(self) -> Request | None:
+        """Return the trial that is due, if one was asked for and is not told yet."""
+        if self.finished or begun(self.folder) < 0:
+            return None
+        content = read_json(self.folder / NEXT)
+        if not content.get("asked"):
+            return None
+        where = str(self.folder / NEXT)
+        trial, episodes = (from_plain(int, content.get(name), f"{where}: {name}") for name in ("trial", "episodes"))
+        told = told_so_far(Journal.read(self.folder / JOURNAL), trial)
+        if told >= episodes:
+            return None
+        try:
+            policy = _policy(self.task, self.about.settings, content, told)
+            record = content["files"][min(told, len(content["files"]) - 1)]
+        except (KeyError, TypeError, IndexError, RuntimeError, ValueError) as error:
+            raise UserError(f"{where} is damaged ({error}); remove it, and ask again") from error
+        expected = from_plain(Forecast | None, content.get("forecast"), f"{where}: forecast")
+        return Request(trial, episodes, told, policy, record, expected)
+
+    def tell(
+        self,
+        states: ArrayLike | Tensor,
+        actions: ArrayLike | Tensor,
+        *,
+        terminated: bool = False,
+        unasked: bool = False,
+    ) -> Receipt:
+        """Take in an episode that was measured.
+
+        Args:
+            states: Measured states, from the first to the one that the last step reached [T + 1, nx].
+            actions: Actions as they were applied [T, nu].
+            terminated: Whether the system itself ended the episode.
+            unasked: Take it in as data, even if a trial is due.
+        """
+        x, u = (torch.as_tensor(each, dtype=torch.float64) for each in (states, actions))
+        return self.take(self._sound(check_arrays(self.task, x, u, terminated=terminated)), unasked=unasked)
+
+    def tell_file(self, path: str | Path, *, unasked: bool = False) -> Receipt:
+        """Take in the episodes of a CSV file, all of them or none."""
+        return self.take(self.read(path), unasked=unasked)
+
+    def read(self, path: str | Path) -> TrialLog:
+        """Read and check a CSV file; `take` takes its episodes in."""
+        return self._sound(read_log(path, self.task))
+
+    def _sound(self, log: TrialLog) -> TrialLog:
+        """Return a log; raise a `UserError` if its data set would be unsound, as where a cost is not finite."""
+        try:
+            DataSet.empty(schema_of(self.task)).append(traces_of(self.task, log.episodes))
+        except UserError as error:
+            raise UserError(f"{log.name}: {error}. Nothing was taken in") from error
+        return log
+
+    def take(self, log: TrialLog, *, unasked: bool = False) -> Receipt:
+        """Take in the episodes of a log, all of them or none."""
+        count, steps = len(log.episodes), sum(len(one.u) for one in log.episodes)
+        if self.finished:
+            raise UserError(f"{self.folder} is finished; its data are closed. Nothing was taken in")
+        with open_journal(self.folder) as journal:
+            upcoming = begun(self.folder) + 1
+            known = known_episodes(journal, self.task, log.episodes, upcoming)
+            if known and len(known) < count:
+                raise UserError(
+                    f"'{log.name}': {len(known)} of its {count} episodes are in the run already (episode "
+                    f"{min(known)} is in {known[min(known)]}); leave them out. Nothing was taken in"
+                )
+            if known:
+                return Receipt(log.name, count, steps, None, known=True, unused=log.unused)
+            pending = None if unasked else self.pending()
+            if pending is None:
+                number = before_trial(upcoming)
+                journal.append(Record(number, len(journal.parts(number)), traces_of(self.task, log.episodes)))
+                return Receipt(log.name, count, steps, None, unused=log.unused)
+            self._check_fits(log, pending)
+            traces = traces_of(self.task, log.episodes, self.task.horizon)
+            journal.append(Record(pending.trial, pending.told, traces, cut_short(self.task, log.episodes)))
+            return Receipt(log.name, count, steps, pending.trial, unused=log.unused)
+
+    def _check_fits(self, log: TrialLog, due: Request) -> None:
+        """Raise a `UserError` if a log is more than the trial that is due."""
+        if len(log.episodes) > due.episodes - due.told:
+            raise UserError(
+                f"'{log.name}' has {len(log.episodes)} episodes, but {due.episodes - due.told} of trial {due.trial} "
+                "are due; leave some out, or take all of them in as data with --unasked. Nothing was taken in"
+            )
+        longest = max(len(one.u) for one in log.episodes)
+        if longest > self.task.horizon:
+            raise UserError(
+                f"'{log.name}' has an episode of {longest} steps, but those of {self.task.name} have "
+                f"{self.task.horizon}; cut it, or take it in as data with --unasked. Nothing was taken in"
+            )
+
+
+def new_run(
+    out: str | Path,
+    task: Task | str,
+    learner: str | Learner = "samba",
+    *,
+    name: str | None = None,
+    preset: str = "default",
+    seed: int = 0,
+    settings: Settings | None = None,
+    device: str = "cpu",
+    data: DataSet | str | Path | None = None,
+    **changes: Any,
+) -> WaitingRun:
+    """Make a run whose trials will be told to it, in the folder `out`; for the other arguments see `train`."""
+    system, about, earlier = specified(
+        task, learner, changes, name=name, preset=preset, seed=seed, settings=settings, device=device, data=data,
+        told=True,
+    )  # fmt: skip
+    if not isinstance(about.settings, PolicyGradientSettings):
+        raise UserError(
+            f"the policy of '{about.learner}' is a planner, which no file can hold; give a learner whose policy is a "
+            "network, such as samba"
+        )
+    RunFolder.create(Path(out), config_of(system, about, None, TOLD), earlier).close()
+    return WaitingRun(out, system)
+
+
+# The trial that is due, on disk -------------------------------------------------------------------------------------
+
+
+def _content(task: Task, seed: int, due: TrialDue, expected: Forecast | None) -> dict[str, Any]:
+    """Return the content of next.json for a trial that is due."""
+    policy = due.policy
+    network = isinstance(policy, GaussianPolicy)
+    about = {"trial": due.trial, "seed": _seed_of(seed, due.trial), "system": task.name}
+    files = [policy_record(task, policy, i, about) for i in range(1 if network else due.episodes)]
+    # The files have the standard deviation, whose logarithm would differ in its last digits.
+    exact = {"log_std": policy.log_std.tolist()} if isinstance(policy, GaussianPolicy) else {}
+    return {
+        "trial": due.trial,
+        "asked": True,
+        "episodes": due.episodes,
+        "files": files,
+        **exact,
+        "forecast": to_plain(expected),
+    }
+
+
+def _seed_of(seed: int, trial: int) -> int:
+    """Return a seed for the noise of a trial, which a program that runs the policy may use."""
+    return (seed * 1_000_003 + trial) % 2**31
+
+
+def _policy(task: Task, settings: Settings, content: Mapping[str, Any], told: int) -> Policy:
+    """Return the policy of the next episode."""
+    records = content["files"]
+    if records[0]["format"] != "samba-rl policy":
+        return OpenLoopPolicy(torch.tensor([records[told]["sequence"]], dtype=torch.float64))
+    policy = new_policy(task, settings)
+    assert isinstance(policy, GaussianPolicy)
+    record, state = records[0], policy.state_dict()
+    flat = {"log_std": content["log_std"], **{name: record["observation"][name] for name in ("centre", "scale")}}
+    linear = [name.removesuffix("weight") for name in state if name.endswith("weight")]
+    for prefix, layer in zip(linear, record["layers"], strict=True):
+        flat |= {f"{prefix}weight": layer["weight"], f"{prefix}bias": layer["bias"]}
+    policy.load_state_dict({**state, **{name: torch.tensor(value) for name, value in flat.items()}})
+    return policy
