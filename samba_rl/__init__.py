@@ -34,12 +34,8 @@ if TYPE_CHECKING:
     from samba_rl.presets import make_agent as make_agent, make_settings as make_settings
     from samba_rl.runs import Run as Run, load_run as load_run, resume as resume, train as train
     from samba_rl.runs.evaluation import Evaluation as Evaluation
-    from samba_rl.runs.waiting import (
-        Receipt as Receipt,
-        Request as Request,
-        WaitingRun as WaitingRun,
-        new_run as new_run,
-    )
+    from samba_rl.runs.request import Request as Request
+    from samba_rl.runs.waiting import Receipt as Receipt, WaitingRun as WaitingRun, new_run as new_run
     from samba_rl.tasks import (
         SafeCartPoleDoublePendulum as SafeCartPoleDoublePendulum,
         SafeFetchReach as SafeFetchReach,
@@ -70,7 +66,8 @@ _HOMES = {
     "samba_rl.presets": "make_agent make_settings",
     "samba_rl.runs": "Run load_run resume train",
     "samba_rl.runs.evaluation": "Evaluation",
-    "samba_rl.runs.waiting": "Receipt Request WaitingRun new_run",
+    "samba_rl.runs.request": "Request",
+    "samba_rl.runs.waiting": "Receipt WaitingRun new_run",
     "samba_rl.tasks": "SafeCartPoleDoublePendulum SafeFetchReach SafePendulum make_task",
     "samba_rl.tasks.gym.task": "GymTask",
     "samba_rl.tasks.hazard": "AngleHazard",

@@ -31,7 +31,7 @@ class Found:
 
     name: str
     """Name of the run's folder, or of the cell."""
-    state: Literal["running", "finished", "interrupted", "damaged"]
+    state: Literal["running", "finished", "waiting", "interrupted", "damaged"]
     task: str
     learner: str
     seed: int | None

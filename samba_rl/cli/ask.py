@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
     from samba_rl.agents.forecast import Forecast
     from samba_rl.events import Log
-    from samba_rl.runs.waiting import Request, WaitingRun
+    from samba_rl.runs.request import Request
+    from samba_rl.runs.waiting import WaitingRun
 
 POLICY_FILE = "next.policy"
 """Name of the file of the policy in the folder of the run, unless another is given."""
@@ -49,7 +50,8 @@ def ask(
     from samba_rl import runs
     from samba_rl.cli.display import RunDisplay
     from samba_rl.runs.policy_file import policy_record, write_record
-    from samba_rl.runs.waiting import Request, WaitingRun
+    from samba_rl.runs.request import Request
+    from samba_rl.runs.waiting import WaitingRun
 
     waiting = WaitingRun(run, None if task is None else load_task(task))
     display = RunDisplay(waiting.task, task or waiting.task.name, run, waiting.about, "ask", quiet=as_json)

@@ -27,7 +27,7 @@ from torch import Generator, Tensor, nn
 
 from samba_rl.data.files import disk_error, replacing
 from samba_rl.errors import UserError
-from samba_rl.improve.policies import GaussianPolicy, UniformPolicy
+from samba_rl.improve.policies import GaussianPolicy, OpenLoopPolicy, UniformPolicy
 from samba_rl.tasks.task import Task
 from samba_rl.types import Policy, Scripted
 
@@ -85,11 +85,11 @@ def _actions(task: Task) -> dict[str, Any]:
 
 def _sequence(task: Task, policy: Policy, episode: int, seed: int) -> Tensor:
     """Return the actions [T, nu] of a policy that does not look at the observation."""
-    if not isinstance(policy, (UniformPolicy, Scripted)):
+    one = policy.episode(episode) if isinstance(policy, Scripted) else policy
+    if not isinstance(one, (UniformPolicy, OpenLoopPolicy)):
         raise UserError(
             f"a {type(policy).__name__} cannot be written to a file; a learner whose policy is a network can be: samba"
         )
-    one = policy.episode(episode) if isinstance(policy, Scripted) else policy
     generator = Generator().manual_seed(seed + episode)
     blind = torch.zeros(1, len(task.observations), dtype=torch.float64)
     return task.clip(torch.cat([one(blind, generator) for _ in range(task.horizon)]))

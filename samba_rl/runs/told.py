@@ -16,9 +16,9 @@ from samba_rl.data.journal import Journal, Record, unasked
 from samba_rl.errors import UserError
 from samba_rl.events import EpisodesMeasured, PauseDue, Signal, TrialDue
 from samba_rl.runs.checkpoints import read_checkpoint
+from samba_rl.runs.episodes import Episode, traces_of
 from samba_rl.runs.folder import JOURNAL
 from samba_rl.runs.lock import Lock
-from samba_rl.runs.trial_log import Episode, traces_of
 from samba_rl.runs.trials import Trial
 from samba_rl.tasks.faults.settings import RealSettings
 from samba_rl.tasks.task import Task

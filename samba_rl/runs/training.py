@@ -92,7 +92,7 @@ def train(
 def specified(
     task: Task | str,
     learner: str | Learner,
-    changes: Mapping[str, Any],
+    changes: Mapping[str, object],
     *,
     name: str | None,
     preset: str,

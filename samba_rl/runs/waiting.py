@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
@@ -12,46 +12,25 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from samba_rl.agents.agent import schema_of
-from samba_rl.agents.forecast import Forecast, forecast
+from samba_rl.agents.forecast import forecast
 from samba_rl.agents.settings import PolicyGradientSettings, Settings
 from samba_rl.data import DataSet
 from samba_rl.data.journal import Journal, Record, unasked as before_trial
-from samba_rl.data.plain import from_plain, to_plain
 from samba_rl.errors import UserError
-from samba_rl.events import Log, TrialDue
-from samba_rl.improve.policies import GaussianPolicy, OpenLoopPolicy
+from samba_rl.events import Log
 from samba_rl.learners import Learner
-from samba_rl.runs.folder import JOURNAL, NEXT, SUMMARY, begun, read_json, write_json
-from samba_rl.runs.loading import current_config, load_run, new_policy, specification
-from samba_rl.runs.policy_file import policy_record
+from samba_rl.runs.episodes import TrialLog, check_arrays, cut_short, traces_of
+from samba_rl.runs.folder import JOURNAL, SUMMARY, begun
+from samba_rl.runs.loading import current_config, load_run, specification
+from samba_rl.runs.request import Request, due_request, write_request
 from samba_rl.runs.run import Run
 from samba_rl.runs.session import Waiting
 from samba_rl.runs.summary import TOLD, config_of, trials_of
-from samba_rl.runs.told import known_episodes, open_journal, told_so_far
+from samba_rl.runs.told import known_episodes, open_journal
 from samba_rl.runs.training import finished, restored, specified
-from samba_rl.runs.trial_log import TrialLog, check_arrays, cut_short, read_log, traces_of
+from samba_rl.runs.trial_log import read_log
 from samba_rl.runs.writer import RunFolder
 from samba_rl.tasks.task import Task
-from samba_rl.types import Policy
-
-
-@final
-@dataclass(frozen=True)
-class Request:
-    """A trial that a run waits for."""
-
-    trial: int
-    """Number of the trial, from 0."""
-    episodes: int
-    """Episodes of the trial in all."""
-    told: int
-    """Episodes of it that are told already."""
-    policy: Policy
-    """The policy of the next episode; `policy(observation, generator)` draws its actions."""
-    record: Mapping[str, Any]
-    """The same as plain values: the content of its file."""
-    forecast: Forecast | None
-    """What the model expects; None for first trials, and for learners without a model."""
 
 
 @final
@@ -122,29 +101,15 @@ class WaitingRun:
                 finished(session)
             except Waiting as waiting:
                 due = waiting.due
-                content = _content(self.task, self.about.seed, due, forecast(session.agent, due.policy))
-                write_json(self.folder / NEXT, content)
+                expected = forecast(session.agent, due.policy)
+                write_request(self.folder, self.task, self.about.seed, due, expected)
         return self.pending()
 
     def pending(self) -> Request | None:
         """Return the trial that is due, if one was asked for and is not told yet."""
         if self.finished or begun(self.folder) < 0:
             return None
-        content = read_json(self.folder / NEXT)
-        if not content.get("asked"):
-            return None
-        where = str(self.folder / NEXT)
-        trial, episodes = (from_plain(int, content.get(name), f"{where}: {name}") for name in ("trial", "episodes"))
-        told = told_so_far(Journal.read(self.folder / JOURNAL), trial)
-        if told >= episodes:
-            return None
-        try:
-            policy = _policy(self.task, self.about.settings, content, told)
-            record = content["files"][min(told, len(content["files"]) - 1)]
-        except (KeyError, TypeError, IndexError, RuntimeError, ValueError) as error:
-            raise UserError(f"{where} is damaged ({error}); remove it, and ask again") from error
-        expected = from_plain(Forecast | None, content.get("forecast"), f"{where}: forecast")
-        return Request(trial, episodes, told, policy, record, expected)
+        return due_request(self.task, self.about.settings, self.folder)
 
     def tell(
         self,
@@ -246,45 +211,3 @@ def new_run(
         )
     RunFolder.create(Path(out), config_of(system, about, None, TOLD), earlier).close()
     return WaitingRun(out, system)
-
-
-# The trial that is due, on disk -------------------------------------------------------------------------------------
-
-
-def _content(task: Task, seed: int, due: TrialDue, expected: Forecast | None) -> dict[str, Any]:
-    """Return the content of next.json for a trial that is due."""
-    policy = due.policy
-    network = isinstance(policy, GaussianPolicy)
-    about = {"trial": due.trial, "seed": _seed_of(seed, due.trial), "system": task.name}
-    files = [policy_record(task, policy, i, about) for i in range(1 if network else due.episodes)]
-    # The files have the standard deviation, whose logarithm would differ in its last digits.
-    exact = {"log_std": policy.log_std.tolist()} if isinstance(policy, GaussianPolicy) else {}
-    return {
-        "trial": due.trial,
-        "asked": True,
-        "episodes": due.episodes,
-        "files": files,
-        **exact,
-        "forecast": to_plain(expected),
-    }
-
-
-def _seed_of(seed: int, trial: int) -> int:
-    """Return a seed for the noise of a trial, which a program that runs the policy may use."""
-    return (seed * 1_000_003 + trial) % 2**31
-
-
-def _policy(task: Task, settings: Settings, content: Mapping[str, Any], told: int) -> Policy:
-    """Return the policy of the next episode."""
-    records = content["files"]
-    if records[0]["format"] != "samba-rl policy":
-        return OpenLoopPolicy(torch.tensor([records[told]["sequence"]], dtype=torch.float64))
-    policy = new_policy(task, settings)
-    assert isinstance(policy, GaussianPolicy)
-    record, state = records[0], policy.state_dict()
-    flat = {"log_std": content["log_std"], **{name: record["observation"][name] for name in ("centre", "scale")}}
-    linear = [name.removesuffix("weight") for name in state if name.endswith("weight")]
-    for prefix, layer in zip(linear, record["layers"], strict=True):
-        flat |= {f"{prefix}weight": layer["weight"], f"{prefix}bias": layer["bias"]}
-    policy.load_state_dict({**state, **{name: torch.tensor(value) for name, value in flat.items()}})
-    return policy

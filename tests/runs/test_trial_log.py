@@ -10,7 +10,8 @@ import torch
 
 from samba_rl import Quantity, RigTask
 from samba_rl.errors import UserError
-from samba_rl.runs.trial_log import check_arrays, cut_short, read_log, traces_of
+from samba_rl.runs.episodes import check_arrays, cut_short, traces_of
+from samba_rl.runs.trial_log import read_log
 from samba_rl.tasks.gym.task import GymTask
 from tests.runs.systems import CountingRig
 

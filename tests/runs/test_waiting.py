@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -21,7 +22,13 @@ from samba_rl.types import Traces
 from tests.runs.systems import cost, counting_rig, edge, same_policy
 from tests.threads import one_thread
 
-SMOKE = {"preset": "smoke", "real_samples": 40, "first": {"samples": 20, "how": "held"}, "episodes": 2, "seed": 3}
+SMOKE: dict[str, Any] = {
+    "preset": "smoke",
+    "real_samples": 40,
+    "first": {"samples": 20, "how": "held"},
+    "episodes": 2,
+    "seed": 3,
+}
 
 
 def rig(**changes: object) -> RigTask:
