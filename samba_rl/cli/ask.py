@@ -75,7 +75,7 @@ def ask(
             _show(display.console, waiting, request, file, task)
         return 0
     result = waiting.result()
-    about = {"trial": None, "seed": result.seed, "system": result.task.name}
+    about = {"trial": None, "seed": result.seed}
     write_record(file, policy_record(result.task, result.policy, 0, about))
     if as_json:
         print(json.dumps({"finished": True, "file": str(file)}))

@@ -47,16 +47,25 @@ class RunDisplay:
     """Shows a run while it learns, then its evaluation and its pictures."""
 
     def __init__(
-        self, task: Task, named: str, out: Path, about: About, goes_on: str = "resume", *, quiet: bool = False
+        self,
+        task: Task,
+        named: str,
+        out: Path,
+        about: About,
+        goes_on: str = "resume",
+        *,
+        rig: str = "",
+        quiet: bool = False,
     ) -> None:
         """Prepare the display of a run in the folder `out`; `named` is the system as the user gave it.
 
-        `goes_on` is the command that continues the run; a `quiet` display leaves standard output to the result.
+        `goes_on` is the command that continues the run, and `rig` the one that runs its episodes; a `quiet` display
+        leaves standard output to the result.
         """
         # `train | head -1` must not stop a run.
         self.console = Console(highlight=False, file=cast(TextIO, Patient(sys.stderr if quiet else sys.stdout)))
         self._task, self._out, self._about = task, out, about
-        self._goes_on = goes_on
+        self._goes_on, self._rig = goes_on, f" --rig {shlex.quote(rig)}" if rig else ""
         self._own = f" --task {shlex.quote(named)}" if ":" in named else ""
         self._has_limit = bool(about.settings.constraints(about.row, task.constraints))
         self._title = f"{text(task.title)}: {text(about.learner)}, seed {about.seed}"
@@ -173,7 +182,7 @@ class RunDisplay:
             return []
 
     def _print_resume(self) -> None:
-        command = f"samba-rl {self._goes_on} {shlex.quote(str(self._out))}{self._own}"
+        command = f"samba-rl {self._goes_on} {shlex.quote(str(self._out))}{self._own}{self._rig}"
         self.console.print(f"All measurements are saved. Continue with:  [bold]{text(command)}[/]", soft_wrap=True)
 
 

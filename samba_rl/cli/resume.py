@@ -19,6 +19,7 @@ def resume(
     run: RunArgument,
     task: str | None = None,
     workers: int | None = None,
+    rig: str = "",
     *,
     evaluation: bool = True,
     evaluation_steps: int | None = None,
@@ -32,6 +33,7 @@ def resume(
         run: Folder that `samba-rl train` wrote.
         task: Your own system, as module:function or file.py:function.
         workers: Number of processes for MuJoCo. Default: as many as the run had.
+        rig: Command that runs its episodes, if it has one, as for `train`.
         evaluation: Evaluate the policy at the end, with and without its noise.
         evaluation_steps: Number of real steps of the evaluation. Default: as for `train`; none of a rig.
         pictures: Draw pictures at the end.
@@ -43,13 +45,13 @@ def resume(
 
     given = None if task is None else load_task(task)
     system, about = runs.run_in(run, given)
-    display = RunDisplay(system, task or system.name, run, about)
+    display = RunDisplay(system, task or system.name, run, about, rig=rig)
     if (run / SUMMARY).exists() and (run / EVALUATION).exists():
         display.console.print(f"The run in [bold]{text(run)}[/] is already finished.", soft_wrap=True)
         return display.end(breaches_in(run))
 
     def learning(log: Log, stop: Callable[[], bool]) -> Run:
-        return runs.resume(run, given, log=log, workers=workers, stop=stop)
+        return runs.resume(run, given, rig=rig or None, log=log, workers=workers, stop=stop)
 
     return display.run(
         learning,

@@ -6,7 +6,9 @@ and the preset are found first, and their settings become the defaults of all ot
 
 from __future__ import annotations
 
+import json
 import re
+import shlex
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -15,19 +17,24 @@ from typing import TYPE_CHECKING, Annotated, Literal, final
 
 import torch
 import tyro
+from rich.console import Console
 
 from samba_rl import runs
 from samba_rl.agents.settings import PolicyGradientSettings, Settings
 from samba_rl.agents.words import to_words
 from samba_rl.cli.display import RunDisplay
 from samba_rl.cli.parsing import load_task, one_line
+from samba_rl.cli.text import text
 from samba_rl.errors import UserError
 from samba_rl.improve.constraints import KINDS
 from samba_rl.improve.limits import FurtherConstraint
 from samba_rl.improve.objectives import Information
 from samba_rl.learners import LEARNERS, NONE, UPDATES, Learner, Planning, find_learner
 from samba_rl.models.zeta import ZETAS
-from samba_rl.presets import make_settings
+from samba_rl.presets import make_agent, make_settings
+from samba_rl.runs.folder import TRIALS
+from samba_rl.runs.policy_file import policy_record
+from samba_rl.runs.rig import filled, parsed_command
 from samba_rl.runs.session import About
 from samba_rl.tasks import TASKS
 
@@ -90,6 +97,12 @@ class Options:
     """Folder of the run. Default: runs/SYSTEM-LEARNER-SEED, with a number appended if that is taken."""
     data: Path | None = None
     """CSV or Parquet file of real transitions measured earlier; they do not count as samples."""
+    rig: str = ""
+    """Command that runs one episode outside of this program: './run_trial {policy} {trial}' gets the file of the policy
+    (JSON) and writes the measurements (CSV). Another exit code than 0 means that it stopped early; --real.timeout
+    limits its time, and --real.on-fault says what happens then."""
+    dry_run: bool = False
+    """Print the first command of --rig and what it would get, and run nothing."""
     device: str = "cpu"
     """Device of the model and the policy: cpu or cuda."""
     threads: int | None = None
@@ -187,6 +200,8 @@ def train(task: Task, options: Options) -> int:
         if options.threads < 1:
             raise UserError(f"--threads {options.threads}: at least 1 is needed")
         torch.set_num_threads(options.threads)
+    if options.dry_run:
+        return _rehearse(task, options)
     out = options.out or _free_folder(task.name, options.learner, options.seed)
     about = About(options.learner, options.row, options.preset, options.seed, options.settings, options.device)
 
@@ -201,12 +216,13 @@ def train(task: Task, options: Options) -> int:
             device=options.device,
             out=out,
             data=options.data,
+            rig=options.rig or None,
             log=log,
             workers=options.workers,
             stop=stop,
         )
 
-    display = RunDisplay(task, options.task, out, about)
+    display = RunDisplay(task, options.task, out, about, rig=options.rig)
     return display.run(
         learning,
         evaluation=options.evaluation,
@@ -214,6 +230,30 @@ def train(task: Task, options: Options) -> int:
         pictures=options.pictures,
         workers=options.workers,
     )
+
+
+def _rehearse(task: Task, options: Options) -> int:
+    """Print what the first command of a rig would be and get; nothing is run or written."""
+    if not options.rig:
+        raise UserError("--dry-run shows the command of --rig; give one")
+    settings, out = options.settings, options.out or _free_folder(task.name, options.learner, options.seed)
+    agent = make_agent(task, options.row, settings, seed=options.seed)
+    generator = torch.Generator().manual_seed(options.seed)
+    episodes = agent.episodes_due()
+    words = filled(parsed_command(options.rig), out / TRIALS / "0000-0.policy", out / TRIALS / "0000-0.csv")
+    first = agent.is_first_trial
+    what = "the actions of a first trial" if first else "a policy, once the data before the run are learned from"
+    shown = Console(highlight=False)
+    shown.print(f"{episodes} episode{'s' * (episodes != 1)} of trial 0, each with {what}:", soft_wrap=True)
+    shown.print(f"  [bold]{text(shlex.join(words))}[/]", soft_wrap=True)
+    columns = ", ".join(["time", *(one.name for one in (*task.states, *task.actions))])
+    shown.print(
+        f"It writes {task.horizon + 1} rows {task.dt:g} s apart, with the columns {text(columns)}.", soft_wrap=True
+    )
+    if first:
+        record = policy_record(task, agent.first_policy(episodes, generator), 0, {"trial": 0, "episode": 0})
+        shown.print(f"It gets: {text(json.dumps(record))}", soft_wrap=True)
+    return 0
 
 
 def _free_folder(task: str, learner: str, seed: int) -> Path:

@@ -29,6 +29,8 @@ JOURNAL, STEPS = "real.journal", "real.steps"
 MODEL, EVALUATION = "model.state", "evaluation.json"
 NEXT = "next.json"
 """The trial that a run waits for: its number, its policy, and what is expected of it."""
+TRIALS = "trials"
+"""Folder of the files that go to a rig and come back from it."""
 KINDS: dict[str, type[Event]] = {
     "trial": TrialReport,
     "improvement": ImprovementReport,

@@ -66,6 +66,11 @@ def network_record(task: Task, policy: GaussianPolicy) -> dict[str, Any]:
     }
 
 
+def noise_seed(seed: int, trial: int, episode: int) -> int:
+    """Return a seed for the noise of an episode, which the program that runs it may use."""
+    return (seed * 1_000_003 + trial * 1009 + episode) % 2**31
+
+
 def write_record(path: Path, record: Mapping[str, Any]) -> None:
     """Write the file of a policy, completely or not at all."""
     try:
@@ -90,6 +95,6 @@ def _sequence(task: Task, policy: Policy, episode: int, seed: int) -> Tensor:
         raise UserError(
             f"a {type(policy).__name__} cannot be written to a file; a learner whose policy is a network can be: samba"
         )
-    generator = Generator().manual_seed(seed + episode)
+    generator = Generator().manual_seed(seed)
     blind = torch.zeros(1, len(task.observations), dtype=torch.float64)
     return task.clip(torch.cat([one(blind, generator) for _ in range(task.horizon)]))

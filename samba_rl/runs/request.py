@@ -18,7 +18,8 @@ from samba_rl.events import TrialDue
 from samba_rl.improve.policies import GaussianPolicy, OpenLoopPolicy
 from samba_rl.runs.folder import JOURNAL, NEXT, read_json, write_json
 from samba_rl.runs.loading import new_policy
-from samba_rl.runs.policy_file import policy_record
+from samba_rl.runs.policy_file import noise_seed, policy_record
+from samba_rl.runs.session import About
 from samba_rl.runs.told import told_so_far
 from samba_rl.tasks.task import Task
 from samba_rl.types import Policy
@@ -43,7 +44,7 @@ class Request:
     """What the model expects; None for first trials, and for learners without a model."""
 
 
-def due_request(task: Task, settings: Settings, folder: Path) -> Request | None:
+def due_request(task: Task, about: About, folder: Path) -> Request | None:
     """Return the trial that the run in a folder waits for; None if none was asked for, or all of it is told."""
     content = read_json(folder / NEXT)
     if not content.get("asked"):
@@ -54,8 +55,9 @@ def due_request(task: Task, settings: Settings, folder: Path) -> Request | None:
     if told >= episodes:
         return None
     try:
-        policy = _policy(task, settings, content, told)
-        record = content["files"][min(told, len(content["files"]) - 1)]
+        policy = _policy(task, about.settings, content, told)
+        record = dict(content["files"][min(told, len(content["files"]) - 1)])
+        record["provenance"] = {"trial": trial, "episode": told, "seed": noise_seed(about.seed, trial, told)}
     except (KeyError, TypeError, IndexError, RuntimeError, ValueError) as error:
         raise UserError(f"{where} is damaged ({error}); remove it, and ask again") from error
     expected = from_plain(Forecast | None, content.get("forecast"), f"{where}: forecast")
@@ -71,8 +73,9 @@ def _content(task: Task, seed: int, due: TrialDue, expected: Forecast | None) ->
     """Return the content of next.json for a trial that is due."""
     policy = due.policy
     network = isinstance(policy, GaussianPolicy)
-    about = {"trial": due.trial, "seed": _seed_of(seed, due.trial), "system": task.name}
-    files = [policy_record(task, policy, i, about) for i in range(1 if network else due.episodes)]
+    numbers = range(1 if network else due.episodes)
+    about = [{"trial": due.trial, "episode": i, "seed": noise_seed(seed, due.trial, i)} for i in numbers]
+    files = [policy_record(task, policy, i, about[i]) for i in numbers]
     # The files have the standard deviation, whose logarithm would differ in its last digits.
     exact = {"log_std": policy.log_std.tolist()} if isinstance(policy, GaussianPolicy) else {}
     return {
@@ -83,11 +86,6 @@ def _content(task: Task, seed: int, due: TrialDue, expected: Forecast | None) ->
         **exact,
         "forecast": to_plain(expected),
     }
-
-
-def _seed_of(seed: int, trial: int) -> int:
-    """Return a seed for the noise of a trial, which a program that runs the policy may use."""
-    return (seed * 1_000_003 + trial) % 2**31
 
 
 def _policy(task: Task, settings: Settings, content: Mapping[str, Any], told: int) -> Policy:

@@ -34,7 +34,8 @@ from samba_rl.events import (
 from samba_rl.learners import Learner
 from samba_rl.presets import make_agent
 from samba_rl.runs.checkpoints import Checkpoint
-from samba_rl.runs.told import Rig, Told
+from samba_rl.runs.rig import CommandRig
+from samba_rl.runs.told import Told
 from samba_rl.runs.trials import AnyTrials, Trials
 from samba_rl.runs.writer import RunFolder
 from samba_rl.tasks.task import Task
@@ -96,12 +97,12 @@ class Session:
         watch: Watch | None = None,
         measure: bool = True,
         told: bool = False,
-        rig: Rig | None = None,
+        rig: str | None = None,
     ) -> None:
         """Prepare a run; when `stop` returns True it saves and ends with `Stopped`. See `Trials` for `measure`.
 
-        `told`: its trials are made outside of this program, by `rig` or by whoever tells them; it ends with `Waiting`
-        when one is due.
+        `told`: its trials are made outside of this program, by the command `rig` or by whoever tells them; then it ends
+        with `Waiting` when one is due.
         """
         self.task, self.about, self.folder = task, about, folder
         self.events: list[Event] = []
@@ -112,7 +113,9 @@ class Session:
         self._told: Told | None = None
         if told:
             assert folder is not None
-            self._told = Told(task, folder.journal, about.settings.real, rig, measure=measure)
+            timeout = about.settings.real.timeout
+            driven = rig and CommandRig(rig, task, folder.folder, seed=about.seed, timeout=timeout)
+            self._told = Told(task, folder.journal, about.settings.real, driven or None, measure=measure)
         self._trials: AnyTrials = self._told or Trials(
             task.world(workers),
             about.settings.real,

@@ -23,8 +23,8 @@ from samba_rl.tasks.task import Task
 
 OWN = "own"
 """Name of a learner that is not a row of `LEARNERS`."""
-TOLD = "told"
-"""Word in config.json of runs whose trials are told to them."""
+TOLD, DRIVEN = "told", "rig"
+"""Words in config.json of runs whose trials are told to them, or made by a command."""
 LAST_TRIALS = 5
 """Number of last trials whose mean return a summary reports."""
 

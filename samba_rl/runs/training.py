@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from samba_rl.agents.policy_gradient import Agent
-from samba_rl.agents.settings import Settings
+from samba_rl.agents.settings import PolicyGradientSettings, Settings
 from samba_rl.data import DataSet
 from samba_rl.data.plain import from_plain, to_plain
 from samba_rl.errors import Stopped, UserError
@@ -21,9 +21,10 @@ from samba_rl.presets import make_settings
 from samba_rl.runs.checks import changed, check, earlier_transitions
 from samba_rl.runs.folder import CONFIG, METRICS, SUMMARY, read_events
 from samba_rl.runs.loading import current_config, load_run, run_in, specification
+from samba_rl.runs.rig import parsed_command
 from samba_rl.runs.run import Run
 from samba_rl.runs.session import CHECKPOINT_EVERY, About, Session, Watch
-from samba_rl.runs.summary import TOLD, by_kind, config_of, name_of, other_versions, summary_of, trials_of
+from samba_rl.runs.summary import DRIVEN, TOLD, by_kind, config_of, name_of, other_versions, summary_of, trials_of
 from samba_rl.runs.writer import RunFolder, sweep
 from samba_rl.tasks import make_task
 from samba_rl.tasks.task import Task
@@ -41,6 +42,7 @@ def train(
     device: str = "cpu",
     out: str | Path | None = None,
     data: DataSet | str | Path | None = None,
+    rig: str | None = None,
     log: Log | None = None,
     workers: int | None = None,
     stop: Callable[[], bool] | None = None,
@@ -60,6 +62,7 @@ def train(
         device: Device of the model and the policy: cpu or cuda.
         out: Folder to write the run to. A run with a folder can be resumed, however it was interrupted.
         data: Real transitions measured earlier, as a data set or as a CSV or Parquet file.
+        rig: Command that runs an episode outside of this program, as "./run_trial {policy} {trial}"; it needs `out`.
         log: Called with every event.
         workers: Number of processes for simulated systems. Default: one per core.
         stop: Polled during the run; when it returns True, the run saves its state and raises `Stopped`.
@@ -70,12 +73,16 @@ def train(
     system, about, earlier = specified(
         task, learner, changes, name=name, preset=preset, seed=seed, settings=settings, device=device, data=data
     )
-    folder = None if out is None else RunFolder.create(Path(out), config_of(system, about, workers), earlier)
+    if rig is not None:
+        check_rig(rig, about.settings, out)
+    config = config_of(system, about, workers, "" if rig is None else DRIVEN)
+    folder = None if out is None else RunFolder.create(Path(out), config, earlier)
     session: Session | None = None
     try:
         session = Session(
-            system, about, folder, log=log, stop=stop, workers=workers, checkpoint_every=checkpoint_every, watch=watch
-        )
+            system, about, folder, log=log, stop=stop, workers=workers, checkpoint_every=checkpoint_every, watch=watch,
+            told=rig is not None, rig=rig,
+        )  # fmt: skip
         session.begin(earlier)
         return finished(session)
     except Stopped:
@@ -122,6 +129,7 @@ def resume(
     folder: str | Path,
     task: Task | None = None,
     *,
+    rig: str | None = None,
     log: Log | None = None,
     workers: int | None = None,
     stop: Callable[[], bool] | None = None,
@@ -134,6 +142,7 @@ def resume(
     Args:
         folder: Folder of the run.
         task: The system, if it is not one of the paper's.
+        rig: The command that runs its episodes, if it has one: nothing in a folder may run a command.
         log: Called with every event from now on.
         workers: Number of processes for simulated systems. Default: as many as the run had.
         stop: As for `train`.
@@ -147,8 +156,9 @@ def resume(
         sweep(home)
         return load_run(home, task)
     with restored(
-        home, task, log=log, workers=workers, stop=stop, checkpoint_every=checkpoint_every, watch=watch, measure=measure
-    ) as session:
+        home, task, log=log, workers=workers, stop=stop, checkpoint_every=checkpoint_every, watch=watch,
+        measure=measure, rig=rig,
+    ) as session:  # fmt: skip
         return finished(session)
 
 
@@ -163,14 +173,23 @@ def restored(
     checkpoint_every: float = CHECKPOINT_EVERY,
     watch: Watch | None = None,
     measure: bool = True,
+    rig: str | None = None,
     asking: bool = False,
 ) -> Iterator[Session]:
     """Open an interrupted run where it was; `asking`: for the next trial of a run that is told its trials."""
     config = current_config(home)
     system, about = specification(home, config, task)
-    told = trials_of(config) == TOLD
-    if told and measure and not asking:
+    trials = trials_of(config)
+    told = trials in (TOLD, DRIVEN)
+    if trials == TOLD and measure and not asking:
         raise UserError(f"{home} waits for trials that are told to it; go on with: samba-rl ask {home}")
+    if measure and (trials == DRIVEN) != (rig is not None):
+        why = (
+            "a command runs its episodes; give it" if rig is None else "it does not run its episodes by a command; omit"
+        )
+        raise UserError(f"{home}: {why}: --rig './run_trial {{policy}} {{trial}}'")
+    if rig is not None:
+        check_rig(rig, about.settings, home)
     check(system, about, None, resuming=True)
     run, checkpoint, notices = RunFolder.reopen(home)
     threads = torch.get_num_threads()
@@ -183,7 +202,7 @@ def restored(
             workers = from_plain(int | None, config.get("workers"), f"{home / CONFIG}: workers")
         session = Session(
             system, about, run, log=log, stop=stop, workers=workers, checkpoint_every=checkpoint_every, watch=watch,
-            measure=measure, told=told,
+            measure=measure, told=told, rig=rig,
         )  # fmt: skip
         session.restore(checkpoint, events)
         for notice in [*notices, *other_versions(config)]:
@@ -195,6 +214,15 @@ def restored(
             run.close()
         else:
             session.close()
+
+
+def check_rig(command: str, settings: Settings, out: str | Path | None) -> None:
+    """Raise a `UserError` if a run cannot be driven by a command."""
+    parsed_command(command)
+    if out is None:
+        raise UserError("rig needs a folder for the files that go in and out; give out")
+    if not isinstance(settings, PolicyGradientSettings):
+        raise UserError("rig needs a policy that a file can hold; give a learner whose policy is a network, like samba")
 
 
 def finished(session: Session) -> Run:

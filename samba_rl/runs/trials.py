@@ -173,7 +173,7 @@ class Trials:
             traces = rollout(self._world, policy, episodes, generator=generator)
             faults = tuple(self._world.faults)
         except SystemFault as error:
-            traces = _nothing(task, episodes)
+            traces = no_steps(task, episodes)
             faults = tuple(Fault(episode, 0, str(error)) for episode in range(episodes))
         record = Record(self.count, part, traces, faults, random_state(generator))
         if self._journal is not None:
@@ -261,7 +261,7 @@ def _step_bytes(task: Task) -> int:
     return (27 * columns + 100) * (task.horizon + 1) + 12_000
 
 
-def _nothing(task: Task, n: int) -> Traces:
+def no_steps(task: Task, n: int) -> Traces:
     """Return the traces of n episodes without a single step."""
     nx, no, nu, m = len(task.states), len(task.observations), len(task.actions), len(task.constraints)
     zeros = torch.zeros(n, task.horizon, max(nx, no, nu, m, 1), dtype=torch.float64)

@@ -109,7 +109,7 @@ class WaitingRun:
         """Return the trial that is due, if one was asked for and is not told yet."""
         if self.finished or begun(self.folder) < 0:
             return None
-        return due_request(self.task, self.about.settings, self.folder)
+        return due_request(self.task, self.about, self.folder)
 
     def tell(
         self,

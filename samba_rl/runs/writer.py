@@ -49,6 +49,7 @@ from samba_rl.runs.folder import (
     POLICY,
     STEPS,
     SUMMARY,
+    TRIALS,
     begun,
     json_bytes,
     read_config,
@@ -162,7 +163,8 @@ class RunFolder:
     @property
     def measured(self) -> bool:
         """Return whether this run has measured anything on the real system."""
-        return self.journal.find(0, 0) is not None or bool(self.steps.lines())
+        came_back = any((self.folder / TRIALS).glob("*.csv"))
+        return self.journal.find(0, 0) is not None or bool(self.steps.lines()) or came_back
 
     def __call__(self, event: Event) -> None:
         """Add an event to the metrics."""
@@ -245,6 +247,10 @@ def _remove(home: Path, lock: Lock, made: list[Path]) -> None:
         for name in (CONFIG, METRICS, JOURNAL, STEPS, DATA, NEXT):
             (home / name).unlink(missing_ok=True)
         checkpoints.remove_all(home)
+        for policy in (home / TRIALS).glob("*.policy"):
+            policy.unlink()
+        with contextlib.suppress(OSError):
+            (home / TRIALS).rmdir()
     finally:
         lock.release(remove=True)
     for folder in made:
@@ -266,7 +272,7 @@ def sweep(folder: Path) -> None:
 def _check_free(folder: Path) -> None:
     """Raise a `UserError` if a folder holds a run, or anything that has the name of a part of one."""
     names = (CONFIG, METRICS, JOURNAL, STEPS, DATA, NEXT, POLICY, MODEL, SUMMARY, EVALUATION, MANIFEST)
-    taken = [name for name in (*names, checkpoints.FOLDER) if os.path.lexists(folder / name)]
+    taken = [name for name in (*names, TRIALS, checkpoints.FOLDER) if os.path.lexists(folder / name)]
     if {CONFIG, METRICS, JOURNAL, DATA, POLICY, SUMMARY} & set(taken):
         raise UserError(
             f"{folder} already holds a run; continue it with: samba-rl resume {folder}, or give another folder"
