@@ -45,6 +45,8 @@ class AnyAgent(ABC):
 
     log: Log | None = None
     """Called with every event of `ask` and `tell`."""
+    controller: Policy | None = None
+    """Controller that makes the first trial; None: random actions do."""
 
     def __init__(self, task: Task, learner: Learner, settings: Settings, seed: int, device: str) -> None:
         if not isinstance(learner.source, settings.source):
@@ -160,7 +162,7 @@ class AnyAgent(ABC):
     @final
     def first_policy(self, episodes: int, generator: Generator) -> Policy:
         """Return the policy of the first trial."""
-        return first_policy(self.task, self.settings.first, episodes, generator)
+        return self.controller or first_policy(self.task, self.settings.first, episodes, generator)
 
     @final
     def _drain(self, events: Iterator[Event]) -> None:

@@ -52,6 +52,12 @@ def _taken_out(flag: str, arguments: list[str]) -> tuple[str | None, list[str]]:
 def _new(folder: Path, task: Task, options: Options) -> int:
     from samba_rl.runs.waiting import new_run
 
+    if options.first_policy or options.rig:
+        flag = "--first.policy" if options.first_policy else "--rig"
+        raise UserError(
+            f"{flag} is for train; here, trials are yours to make: tell those of your own controller with samba-rl tell, "
+            "and leave out random ones with --first.samples 0"
+        )
     new_run(
         folder,
         task,

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import tyro
 
 from samba_rl.cli.arguments import RunArgument
-from samba_rl.cli.parsing import load_task
+from samba_rl.cli.parsing import load_function, load_task
 from samba_rl.cli.text import text
 
 if TYPE_CHECKING:
@@ -20,6 +22,7 @@ def resume(
     task: str | None = None,
     workers: int | None = None,
     rig: str = "",
+    first_policy: Annotated[str, tyro.conf.arg(name="first.policy")] = "",
     *,
     evaluation: bool = True,
     evaluation_steps: int | None = None,
@@ -33,6 +36,7 @@ def resume(
         run: Folder that `samba-rl train` wrote.
         task: Your own system, as module:function or file.py:function.
         workers: Number of processes for MuJoCo. Default: as many as the run had.
+        first_policy: Controller that makes the first trial, if that is still to come, as for `train`.
         rig: Command that runs its episodes, if it has one, as for `train`.
         evaluation: Evaluate the policy at the end, with and without its noise.
         evaluation_steps: Number of real steps of the evaluation. Default: as for `train`; none of a rig.
@@ -50,8 +54,10 @@ def resume(
         display.console.print(f"The run in [bold]{text(run)}[/] is already finished.", soft_wrap=True)
         return display.end(breaches_in(run))
 
+    controller = load_function(first_policy) if first_policy else None
+
     def learning(log: Log, stop: Callable[[], bool]) -> Run:
-        return runs.resume(run, given, rig=rig or None, log=log, workers=workers, stop=stop)
+        return runs.resume(run, given, rig=rig or None, first_policy=controller, log=log, workers=workers, stop=stop)
 
     return display.run(
         learning,

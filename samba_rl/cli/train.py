@@ -23,7 +23,7 @@ from samba_rl import runs
 from samba_rl.agents.settings import PolicyGradientSettings, Settings
 from samba_rl.agents.words import to_words
 from samba_rl.cli.display import RunDisplay
-from samba_rl.cli.parsing import load_task, one_line
+from samba_rl.cli.parsing import load_function, load_task, one_line
 from samba_rl.cli.text import text
 from samba_rl.errors import UserError
 from samba_rl.improve.constraints import KINDS
@@ -97,6 +97,9 @@ class Options:
     """Folder of the run. Default: runs/SYSTEM-LEARNER-SEED, with a number appended if that is taken."""
     data: Path | None = None
     """CSV or Parquet file of real transitions measured earlier; they do not count as samples."""
+    first_policy: Annotated[str, tyro.conf.arg(name="first.policy")] = ""
+    """Controller of your own that makes the first trial instead of random actions: a function of observations [B, no]
+    that returns actions [B, nu], as module:function or file.py:function."""
     rig: str = ""
     """Command that runs one episode outside of this program: './run_trial {policy} {trial}' gets the file of the policy
     (JSON) and writes the measurements (CSV). Another exit code than 0 means that it stopped early; --real.timeout
@@ -217,6 +220,7 @@ def train(task: Task, options: Options) -> int:
             out=out,
             data=options.data,
             rig=options.rig or None,
+            first_policy=load_function(options.first_policy) if options.first_policy else None,
             log=log,
             workers=options.workers,
             stop=stop,

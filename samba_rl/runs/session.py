@@ -98,15 +98,17 @@ class Session:
         measure: bool = True,
         told: bool = False,
         rig: str | None = None,
+        controller: Policy | None = None,
     ) -> None:
         """Prepare a run; when `stop` returns True it saves and ends with `Stopped`. See `Trials` for `measure`.
 
         `told`: its trials are made outside of this program, by the command `rig` or by whoever tells them; then it ends
-        with `Waiting` when one is due.
+        with `Waiting` when one is due. The `controller` makes the first trial.
         """
         self.task, self.about, self.folder = task, about, folder
         self.events: list[Event] = []
         self.agent = make_agent(task, about.row, about.settings, seed=about.seed, device=about.device)
+        self.agent.controller = controller
         self._generator = Generator().manual_seed(about.seed)
         self._log, self._stop, self._watch = log, stop, watch
         self._every, self._saved, self._save_seconds = checkpoint_every, time.monotonic(), 0.0
@@ -122,6 +124,7 @@ class Session:
             journal=None if folder is None else folder.journal,
             steps=None if folder is None else folder.steps,
             measure=measure,
+            first_stop=about.settings.first.stop if about.settings.first.samples else None,
         )
 
     def begin(self, earlier: Transitions | None) -> None:

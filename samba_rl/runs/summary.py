@@ -25,6 +25,8 @@ OWN = "own"
 """Name of a learner that is not a row of `LEARNERS`."""
 TOLD, DRIVEN = "told", "rig"
 """Words in config.json of runs whose trials are told to them, or made by a command."""
+CONTROLLED = "first_policy"
+"""Entry of config.json of runs whose first trial a controller of the user's makes."""
 LAST_TRIALS = 5
 """Number of last trials whose mean return a summary reports."""
 

@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
+from samba_rl.agents.first import Controller
 from samba_rl.agents.policy_gradient import Agent
 from samba_rl.agents.settings import PolicyGradientSettings, Settings
 from samba_rl.data import DataSet
@@ -24,7 +26,17 @@ from samba_rl.runs.loading import current_config, load_run, run_in, specificatio
 from samba_rl.runs.rig import parsed_command
 from samba_rl.runs.run import Run
 from samba_rl.runs.session import CHECKPOINT_EVERY, About, Session, Watch
-from samba_rl.runs.summary import DRIVEN, TOLD, by_kind, config_of, name_of, other_versions, summary_of, trials_of
+from samba_rl.runs.summary import (
+    CONTROLLED,
+    DRIVEN,
+    TOLD,
+    by_kind,
+    config_of,
+    name_of,
+    other_versions,
+    summary_of,
+    trials_of,
+)
 from samba_rl.runs.writer import RunFolder, sweep
 from samba_rl.tasks import make_task
 from samba_rl.tasks.task import Task
@@ -43,6 +55,7 @@ def train(
     out: str | Path | None = None,
     data: DataSet | str | Path | None = None,
     rig: str | None = None,
+    first_policy: Callable[[Tensor], Tensor] | None = None,
     log: Log | None = None,
     workers: int | None = None,
     stop: Callable[[], bool] | None = None,
@@ -63,6 +76,7 @@ def train(
         out: Folder to write the run to. A run with a folder can be resumed, however it was interrupted.
         data: Real transitions measured earlier, as a data set or as a CSV or Parquet file.
         rig: Command that runs an episode outside of this program, as "./run_trial {policy} {trial}"; it needs `out`.
+        first_policy: Controller of your own that makes the first trial: observations [B, no] to actions [B, nu].
         log: Called with every event.
         workers: Number of processes for simulated systems. Default: one per core.
         stop: Polled during the run; when it returns True, the run saves its state and raises `Stopped`.
@@ -74,14 +88,15 @@ def train(
         task, learner, changes, name=name, preset=preset, seed=seed, settings=settings, device=device, data=data
     )
     if rig is not None:
-        check_rig(rig, about.settings, out)
+        check_rig(rig, about.settings, out, first_policy)
     config = config_of(system, about, workers, "" if rig is None else DRIVEN)
+    config |= {} if first_policy is None else {CONTROLLED: True}
     folder = None if out is None else RunFolder.create(Path(out), config, earlier)
     session: Session | None = None
     try:
         session = Session(
             system, about, folder, log=log, stop=stop, workers=workers, checkpoint_every=checkpoint_every, watch=watch,
-            told=rig is not None, rig=rig,
+            told=rig is not None, rig=rig, controller=controller_of(first_policy),
         )  # fmt: skip
         session.begin(earlier)
         return finished(session)
@@ -130,6 +145,7 @@ def resume(
     task: Task | None = None,
     *,
     rig: str | None = None,
+    first_policy: Callable[[Tensor], Tensor] | None = None,
     log: Log | None = None,
     workers: int | None = None,
     stop: Callable[[], bool] | None = None,
@@ -143,6 +159,7 @@ def resume(
         folder: Folder of the run.
         task: The system, if it is not one of the paper's.
         rig: The command that runs its episodes, if it has one: nothing in a folder may run a command.
+        first_policy: The controller that makes the first trial, if that is still to come.
         log: Called with every event from now on.
         workers: Number of processes for simulated systems. Default: as many as the run had.
         stop: As for `train`.
@@ -157,7 +174,7 @@ def resume(
         return load_run(home, task)
     with restored(
         home, task, log=log, workers=workers, stop=stop, checkpoint_every=checkpoint_every, watch=watch,
-        measure=measure, rig=rig,
+        measure=measure, rig=rig, first_policy=first_policy,
     ) as session:  # fmt: skip
         return finished(session)
 
@@ -174,6 +191,7 @@ def restored(
     watch: Watch | None = None,
     measure: bool = True,
     rig: str | None = None,
+    first_policy: Callable[[Tensor], Tensor] | None = None,
     asking: bool = False,
 ) -> Iterator[Session]:
     """Open an interrupted run where it was; `asking`: for the next trial of a run that is told its trials."""
@@ -189,9 +207,14 @@ def restored(
         )
         raise UserError(f"{home}: {why}: --rig './run_trial {{policy}} {{trial}}'")
     if rig is not None:
-        check_rig(rig, about.settings, home)
+        check_rig(rig, about.settings, home, first_policy)
     check(system, about, None, resuming=True)
     run, checkpoint, notices = RunFolder.reopen(home)
+    if config.get(CONTROLLED) and first_policy is None and measure and not run.measured:
+        run.close()
+        raise UserError(
+            f"{home}: its first trial is made by a controller of yours; give it: --first.policy file.py:name"
+        )
     threads = torch.get_num_threads()
     session: Session | None = None
     try:
@@ -202,7 +225,7 @@ def restored(
             workers = from_plain(int | None, config.get("workers"), f"{home / CONFIG}: workers")
         session = Session(
             system, about, run, log=log, stop=stop, workers=workers, checkpoint_every=checkpoint_every, watch=watch,
-            measure=measure, told=told, rig=rig,
+            measure=measure, told=told, rig=rig, controller=controller_of(first_policy),
         )  # fmt: skip
         session.restore(checkpoint, events)
         for notice in [*notices, *other_versions(config)]:
@@ -216,9 +239,21 @@ def restored(
             session.close()
 
 
-def check_rig(command: str, settings: Settings, out: str | Path | None) -> None:
+def controller_of(function: Callable[[Tensor], Tensor] | None) -> Controller | None:
+    """Return the policy that a user's own controller is."""
+    return None if function is None else Controller(function)
+
+
+def check_rig(
+    command: str, settings: Settings, out: str | Path | None, controller: Callable[[Tensor], Tensor] | None
+) -> None:
     """Raise a `UserError` if a run cannot be driven by a command."""
     parsed_command(command)
+    if controller is not None:
+        raise UserError(
+            "a command cannot be given a controller of yours; run it yourself, and give what it measured with --data "
+            "and --first.samples 0"
+        )
     if out is None:
         raise UserError("rig needs a folder for the files that go in and out; give out")
     if not isinstance(settings, PolicyGradientSettings):

@@ -15,6 +15,7 @@ from samba_rl.errors import UserError
 from samba_rl.events import EpisodesMeasured, PauseDue, Signal
 from samba_rl.tasks.faults.guard import GuardedWorld, SystemFault
 from samba_rl.tasks.faults.settings import RealSettings
+from samba_rl.tasks.faults.stopping import StoppingWorld
 from samba_rl.tasks.rollout import policies_by_part, rollout
 from samba_rl.tasks.task import Task
 from samba_rl.tasks.world import Step, World
@@ -77,9 +78,11 @@ class Trials:
         journal: Journal | None = None,
         steps: StepLog | None = None,
         measure: bool = True,
+        first_stop: float | None = None,
     ) -> None:
         """Wrap the world of the real system; `steps` stores the measurements of a rig step by step.
 
+        Episodes of the first trial end where a safety cost exceeds `first_stop` (None: they do not).
         Without `measure` the system is never used: all trials must be in the journal.
         """
         self._measure = measure
@@ -90,6 +93,7 @@ class Trials:
         self._journal = journal
         self._notes = None if steps is None or world.task.parallel else _StepNotes(steps)
         self._world = GuardedWorld(world, timeout=self.settings.timeout, recorder=self._notes)
+        self._first = None if first_stop is None else StoppingWorld(self._world, first_stop)
         self._in_a_row = 0
 
     def __call__(self, policy: Policy, n: int, generator: Generator) -> Yielding[Signal, None, Trial]:
@@ -169,9 +173,10 @@ class Trials:
                 "part": part,
                 "random": bytes(random_state(generator).tolist()).hex(),
             }
+        cautious = self._first if self.count == 0 else None
         try:
-            traces = rollout(self._world, policy, episodes, generator=generator)
-            faults = tuple(self._world.faults)
+            traces = rollout(cautious or self._world, policy, episodes, generator=generator)
+            faults = (*self._world.faults, *([] if cautious is None else cautious.stops))
         except SystemFault as error:
             traces = no_steps(task, episodes)
             faults = tuple(Fault(episode, 0, str(error)) for episode in range(episodes))
