@@ -55,8 +55,8 @@ def _new(folder: Path, task: Task, options: Options) -> int:
     if options.first_policy or options.rig:
         flag = "--first.policy" if options.first_policy else "--rig"
         raise UserError(
-            f"{flag} is for train; here, trials are yours to make: tell those of your own controller with samba-rl tell, "
-            "and leave out random ones with --first.samples 0"
+            f"{flag} is for train; here, trials are yours to make: tell those of your own controller with samba-rl "
+            "tell, and leave out random ones with --first.samples 0"
         )
     new_run(
         folder,

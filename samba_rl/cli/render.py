@@ -17,10 +17,14 @@ if TYPE_CHECKING:
     from samba_rl.types import Policy
 
 
+EPISODES = 3
+"""Number of episodes of a film, unless another is given."""
+
+
 def render(
     run: RunArgument,
     film: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FILM")],
-    episodes: int = 3,
+    episodes: int | None = None,
     seed: int = 0,
     *,
     stochastic: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
@@ -31,7 +35,7 @@ def render(
     Args:
         run: Folder that `samba-rl train` wrote.
         film: File to write: .mp4 or .gif.
-        episodes: Number of episodes, shown one after the other.
+        episodes: Number of episodes, shown one after the other. Default: 3; a rig needs the number.
         seed: Seed of the episodes; the same seed gives the same episodes.
         stochastic: Keep the noise of the policy's actions.
         task: Your own system, as module:function or file.py:function.
@@ -40,13 +44,16 @@ def render(
 
     if film.suffix.lower() not in (".mp4", ".gif"):
         raise UserError(f"cannot write a film as '{film}'; its name must end in .mp4 or .gif")
-    if episodes < 1:
+    if episodes is not None and episodes < 1:
         raise UserError(f"--episodes {episodes}: at least 1 is needed")
     loaded = load_finished(run, task)
+    if episodes is None and not loaded.task.parallel:
+        raise UserError(f"{loaded.task.name} is a rig; say how many episodes it may run with --episodes N")
+    count = EPISODES if episodes is None else episodes
     policy: Policy = loaded.policy if stochastic else loaded.still_policy
     console = Console()
-    with console.status(f"{loaded.task.title}: {episodes} episodes"):
-        frames = films.policy_film(loaded.task, policy, episodes, seed)
+    with console.status(f"{loaded.task.title}: {count} episodes"):
+        frames = films.policy_film(loaded.task, policy, count, seed)
         films.save_film(frames, film, loaded.task.dt)
-    console.print(f"{episodes} episode{'s' * (episodes > 1)}: {text(film)}", soft_wrap=True)
+    console.print(f"{count} episode{'s' * (count > 1)}: {text(film)}", soft_wrap=True)
     return 0
