@@ -69,7 +69,8 @@ def follow(runs: Nursery, folder: Path, moments: dict[int, dict[str, Any]]) -> t
     folder.mkdir()
     for name in ("rig.py", "cart.py"):
         shutil.copy(ROOT / "examples" / "rig" / name, folder)
-    calls, killed = [], 0
+    calls: list[int] = []
+    killed = 0
     for command in map(small, tutorial()):
         if command[0] == "python":
             done = subprocess.run([sys.executable, *command[1:]], cwd=folder, check=False, capture_output=True)

@@ -36,6 +36,7 @@ from samba_rl.runs.folder import TRIALS
 from samba_rl.runs.policy_file import policy_record
 from samba_rl.runs.rig import filled, parsed_command
 from samba_rl.runs.session import About
+from samba_rl.runs.training import free_folder
 from samba_rl.tasks import TASKS
 
 if TYPE_CHECKING:
@@ -205,7 +206,7 @@ def train(task: Task, options: Options) -> int:
         torch.set_num_threads(options.threads)
     if options.dry_run:
         return _rehearse(task, options)
-    out = options.out or _free_folder(task.name, options.learner, options.seed)
+    out = options.out or free_folder(task.name, options.learner, options.seed)
     about = About(options.learner, options.row, options.preset, options.seed, options.settings, options.device)
 
     def learning(log: Log, stop: Callable[[], bool]) -> Run:
@@ -240,7 +241,7 @@ def _rehearse(task: Task, options: Options) -> int:
     """Print what the first command of a rig would be and get; nothing is run or written."""
     if not options.rig:
         raise UserError("--dry-run shows the command of --rig; give one")
-    settings, out = options.settings, options.out or _free_folder(task.name, options.learner, options.seed)
+    settings, out = options.settings, options.out or free_folder(task.name, options.learner, options.seed)
     agent = make_agent(task, options.row, settings, seed=options.seed)
     generator = torch.Generator().manual_seed(options.seed)
     episodes = agent.episodes_due()
@@ -258,12 +259,3 @@ def _rehearse(task: Task, options: Options) -> int:
         record = policy_record(task, agent.first_policy(episodes, generator), 0, {"trial": 0, "episode": 0})
         shown.print(f"It gets: {text(json.dumps(record))}", soft_wrap=True)
     return 0
-
-
-def _free_folder(task: str, learner: str, seed: int) -> Path:
-    """Return runs/SYSTEM-LEARNER-SEED, with a number appended if that is taken."""
-    name = re.sub(r"[^\w.-]+", "-", f"{task}-{learner}-{seed}")
-    folder, number = Path("runs") / name, 2
-    while folder.exists():
-        folder, number = Path("runs") / f"{name}-{number}", number + 1
-    return folder

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +44,15 @@ from samba_rl.tasks import make_task
 from samba_rl.tasks.task import Task
 from samba_rl.types import Transitions
 
+RUNS = "runs"
+"""Folder, in the current one, of the runs that were given no folder."""
+
+
+class Default(Enum):
+    """The default of `train(out=...)`, which is not None: that means that nothing is written."""
+
+    FOLDER = f"{RUNS}/SYSTEM-LEARNER-SEED"
+
 
 def train(
     task: Task | str,
@@ -52,7 +63,7 @@ def train(
     seed: int = 0,
     settings: Settings | None = None,
     device: str = "cpu",
-    out: str | Path | None = None,
+    out: str | Path | Default | None = Default.FOLDER,
     data: DataSet | str | Path | None = None,
     rig: str | None = None,
     first_policy: Callable[[Tensor], Tensor] | None = None,
@@ -73,7 +84,8 @@ def train(
         seed: Seed of the run; the same seed gives the same run.
         settings: All settings, to be used instead of those of the learner and the preset.
         device: Device of the model and the policy: cpu or cuda.
-        out: Folder to write the run to. A run with a folder can be resumed, however it was interrupted.
+        out: Folder to write the run to, from which it can be resumed, however it was interrupted. Default:
+            runs/SYSTEM-LEARNER-SEED, with a number appended if that is taken. None: nothing is written.
         data: Real transitions measured earlier, as a data set or as a CSV or Parquet file.
         rig: Command that runs an episode outside of this program, as "./run_trial {policy} {trial}"; it needs `out`.
         first_policy: Controller of your own that makes the first trial: observations [B, no] to actions [B, nu].
@@ -87,6 +99,8 @@ def train(
     system, about, earlier = specified(
         task, learner, changes, name=name, preset=preset, seed=seed, settings=settings, device=device, data=data
     )
+    if isinstance(out, Default):
+        out = free_folder(system.name, about.learner, seed)
     if rig is not None:
         check_rig(rig, about.settings, out, first_policy)
     config = config_of(system, about, workers, "" if rig is None else DRIVEN)
@@ -109,6 +123,15 @@ def train(
     finally:
         if session is not None:
             session.close()
+
+
+def free_folder(task: str, learner: str, seed: int) -> Path:
+    """Return runs/SYSTEM-LEARNER-SEED, with a number appended if that is taken."""
+    name = re.sub(r"[^\w.-]+", "-", f"{task}-{learner}-{seed}")
+    folder, number = Path(RUNS) / name, 2
+    while folder.exists():
+        folder, number = Path(RUNS) / f"{name}-{number}", number + 1
+    return folder
 
 
 def specified(

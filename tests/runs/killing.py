@@ -144,7 +144,7 @@ def main() -> None:
     # One thread: more of them would not live on in a fork.
     torch.set_num_threads(1)
     # Everything that is loaded or made once is there before the forks, which then need not wait for it.
-    train("safe-pendulum", preset="smoke")
+    train("safe-pendulum", preset="smoke", out=None)
     counting_rig()
     for line in sys.stdin:
         read, write = os.pipe()
