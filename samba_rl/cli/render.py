@@ -9,11 +9,12 @@ import tyro
 from rich.console import Console
 
 from samba_rl.cli.arguments import RunArgument
-from samba_rl.cli.parsing import load_finished
+from samba_rl.cli.parsing import load_finished, load_task
 from samba_rl.cli.text import text
 from samba_rl.errors import UserError
 
 if TYPE_CHECKING:
+    from samba_rl.tasks.task import Task
     from samba_rl.types import Policy
 
 
@@ -30,7 +31,7 @@ def render(
     stochastic: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
     task: str | None = None,
 ) -> int:
-    """Film a learned policy on the real system.
+    """Film a learned policy on the real system; of an interrupted run, the one at its last checkpoint.
 
     Args:
         run: Folder that `samba-rl train` wrote.
@@ -46,14 +47,27 @@ def render(
         raise UserError(f"cannot write a film as '{film}'; its name must end in .mp4 or .gif")
     if episodes is not None and episodes < 1:
         raise UserError(f"--episodes {episodes}: at least 1 is needed")
-    loaded = load_finished(run, task)
-    if episodes is None and not loaded.task.parallel:
-        raise UserError(f"{loaded.task.name} is a rig; say how many episodes it may run with --episodes N")
+    system, policy = _learned(run, task, stochastic=stochastic)
+    if episodes is None and not system.parallel:
+        raise UserError(f"{system.name} is a rig; say how many episodes it may run with --episodes N")
     count = EPISODES if episodes is None else episodes
-    policy: Policy = loaded.policy if stochastic else loaded.still_policy
     console = Console()
-    with console.status(f"{loaded.task.title}: {count} episodes"):
-        frames = films.policy_film(loaded.task, policy, count, seed)
-        films.save_film(frames, film, loaded.task.dt)
+    with console.status(f"{system.title}: {count} episodes"):
+        frames = films.policy_film(system, policy, count, seed)
+        films.save_film(frames, film, system.dt)
     console.print(f"{count} episode{'s' * (count > 1)}: {text(film)}", soft_wrap=True)
     return 0
+
+
+def _learned(run: Path, task: str | None, *, stochastic: bool) -> tuple[Task, Policy]:
+    """Return the system of a run and its policy, with its noise or without."""
+    from samba_rl.improve.policies import GaussianPolicy, MeanPolicy
+    from samba_rl.runs.folder import CONFIG, SUMMARY
+    from samba_rl.runs.loading import policy_so_far
+
+    if (run / CONFIG).exists() and not (run / SUMMARY).exists():
+        system, policy = policy_so_far(run, None if task is None else load_task(task))
+        still = not stochastic and isinstance(policy, GaussianPolicy)
+        return system, MeanPolicy(policy) if still and isinstance(policy, GaussianPolicy) else policy
+    loaded = load_finished(run, task)
+    return loaded.task, loaded.policy if stochastic else loaded.still_policy

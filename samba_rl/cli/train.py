@@ -32,11 +32,10 @@ from samba_rl.improve.objectives import Information
 from samba_rl.learners import LEARNERS, NONE, UPDATES, Learner, Planning, find_learner
 from samba_rl.models.zeta import ZETAS
 from samba_rl.presets import make_agent, make_settings
-from samba_rl.runs.folder import TRIALS
+from samba_rl.runs.folder import TRIALS, free_folder
 from samba_rl.runs.policy_file import policy_record
 from samba_rl.runs.rig import filled, parsed_command
 from samba_rl.runs.session import About
-from samba_rl.runs.training import free_folder
 from samba_rl.tasks import TASKS
 
 if TYPE_CHECKING:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +31,8 @@ JOURNAL, STEPS = "real.journal", "real.steps"
 MODEL, EVALUATION = "model.state", "evaluation.json"
 NEXT = "next.json"
 """The trial that a run waits for: its number, its policy, and what is expected of it."""
+EXTENDED = "extended.json"
+"""Budgets that a run was given after it had ended with a smaller one."""
 TRIALS = "trials"
 """Folder of the files that go to a rig and come back from it."""
 KINDS: dict[str, type[Event]] = {
@@ -38,6 +42,25 @@ KINDS: dict[str, type[Event]] = {
     "notice": Notice,
 }
 """Kinds of rows in metrics.jsonl."""
+
+
+RUNS = "runs"
+"""Folder, in the current one, of the runs that were given no folder."""
+
+
+class Default(Enum):
+    """The default of `train(out=...)`, which is not None: that means that nothing is written."""
+
+    FOLDER = f"{RUNS}/SYSTEM-LEARNER-SEED"
+
+
+def free_folder(task: str, learner: str, seed: int) -> Path:
+    """Return runs/SYSTEM-LEARNER-SEED, with a number appended if that is taken."""
+    name = re.sub(r"[^\w.-]+", "-", f"{task}-{learner}-{seed}")
+    folder, number = Path(RUNS) / name, 2
+    while folder.exists():
+        folder, number = Path(RUNS) / f"{name}-{number}", number + 1
+    return folder
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from samba_rl.data.files import reading_own
 from samba_rl.data.journal import Journal
 from samba_rl.errors import UserError
 from samba_rl.runs.checkpoints import read_checkpoint
+from samba_rl.runs.extending import budgets_in
 from samba_rl.runs.folder import CONFIG, EVALUATION, JOURNAL, METRICS, POLICY, SUMMARY, read_config, read_json
 from samba_rl.runs.limits import breaches_in
 from samba_rl.runs.lock import held
@@ -84,6 +85,8 @@ def overview(folder: Path) -> Overview:
             "seed": _number(config.get("seed"), int),
             "budget": _number(_at(config, "settings", "real_samples"), int),
         }
+        if more := budgets_in(folder):
+            about["budget"] = more[-1]
         about |= _last_figures(folder)
         if held(folder):
             return Overview(state="running", **about)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,9 @@ from samba_rl.events import Event
 from samba_rl.improve.policies import GaussianPolicy
 from samba_rl.planet.policy import PlanningPolicy
 from samba_rl.planet.settings import PlanetSettings
-from samba_rl.presets import make_settings
+from samba_rl.presets import make_agent, make_settings
 from samba_rl.runs.checkpoints import read_checkpoint
+from samba_rl.runs.extending import budgets_in
 from samba_rl.runs.folder import (
     CONFIG,
     JOURNAL,
@@ -71,6 +73,27 @@ def load_run(folder: str | Path, task: Task | None = None) -> Run:
     )
 
 
+def policy_so_far(folder: Path, task: Task | None = None) -> tuple[Task, Learned]:
+    """Return the system of an unfinished run and its policy at the last checkpoint; nothing in the folder changes."""
+    system, about = run_in(folder, task)
+    checkpoint, _ = read_checkpoint(folder)
+    if checkpoint is None:
+        raise UserError(
+            f"{folder} has no checkpoint yet, so there is no policy; continue it with: samba-rl resume {folder}"
+        )
+    trials, stage = checkpoint.state["around"]["trials"], int(checkpoint.state["around"].get("stage", 0))
+    budget = (*about.budgets, about.settings.real_samples)[stage]
+    agent = make_agent(
+        system, about.row, replace(about.settings, real_samples=budget), seed=about.seed, device=about.device
+    )
+    data = agent.data
+    for steps in Journal.read(folder / JOURNAL).trials(int(trials["count"]), int(trials.get("taken", 0))):
+        data = data.append(steps)
+    for _ in agent.load_state_dict(checkpoint.state["agent"], data):
+        pass  # notices for those who go on with the run
+    return system, agent.policy
+
+
 def run_in(folder: Path, task: Task | None = None) -> tuple[Task, About]:
     """Return the system and the specification of the run in a folder."""
     return specification(folder, current_config(folder), task)
@@ -91,11 +114,15 @@ def specification(folder: Path, config: dict[str, Any], task: Task | None) -> tu
     row = from_words(config.get("row"), f"{where}: row")
     family = type(make_settings(name, row))
     settings: Settings = from_plain(family, config.get("settings"), f"{where}: settings")
+    more = budgets_in(folder)
+    if more:
+        first, settings = settings.real_samples, replace(settings, real_samples=more[-1])
+        more = (first, *more[:-1])
     system = _known_task(where, name, changed=bool(config.get("changed_task", False))) if task is None else task
     # In runs of earlier versions, systems that a lambda makes are all named alike.
     if system.name != name and name != "<lambda>":
         raise UserError(f"{folder} is a run on '{name}', not on '{system.name}'; give that system")
-    return system, About(learner, row, preset, seed, settings, device)
+    return system, About(learner, row, preset, seed, settings, device, more)
 
 
 def earlier_events(folder: Path) -> list[Event]:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import random
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import final
 
-import numpy as np
-import torch
 from torch import Generator
 
-from samba_rl.agents.agent import Learned
+from samba_rl.agents.agent import AnyAgent, Learned
 from samba_rl.agents.settings import Settings
 from samba_rl.algorithm import train
 from samba_rl.data.files import DiskError
@@ -34,12 +31,13 @@ from samba_rl.events import (
 from samba_rl.learners import Learner
 from samba_rl.presets import make_agent
 from samba_rl.runs.checkpoints import Checkpoint
+from samba_rl.runs.random_states import random_states, set_random_states
 from samba_rl.runs.rig import CommandRig
 from samba_rl.runs.told import Told
 from samba_rl.runs.trials import AnyTrials, Trials
 from samba_rl.runs.writer import RunFolder
 from samba_rl.tasks.task import Task
-from samba_rl.types import Policy, State, Transitions
+from samba_rl.types import Policy, Transitions
 
 CHECKPOINT_EVERY = 60.0
 """Longest time between two checkpoints, in seconds, give or take a control iteration."""
@@ -78,6 +76,8 @@ class About:
     """Numbers of the learner."""
     device: str
     """Device of the model and the policy."""
+    budgets: tuple[int, ...] = ()
+    """Budgets of real samples with which the run ended before it went on with more of them."""
 
 
 @final
@@ -107,8 +107,9 @@ class Session:
         """
         self.task, self.about, self.folder = task, about, folder
         self.events: list[Event] = []
-        self.agent = make_agent(task, about.row, about.settings, seed=about.seed, device=about.device)
-        self.agent.controller = controller
+        self._budgets, self._stage = (*about.budgets, about.settings.real_samples), 0
+        self._controller = controller
+        self.agent = self._make_agent()
         self._generator = Generator().manual_seed(about.seed)
         self._log, self._stop, self._watch = log, stop, watch
         self._every, self._saved, self._save_seconds = checkpoint_every, time.monotonic(), 0.0
@@ -127,6 +128,22 @@ class Session:
             first_stop=about.settings.first.stop if about.settings.first.samples else None,
         )
 
+    def _make_agent(self) -> AnyAgent:
+        """Make an agent with the budget of the present stage."""
+        settings = replace(self.about.settings, real_samples=self._budgets[self._stage])
+        agent = make_agent(self.task, self.about.row, settings, seed=self.about.seed, device=self.about.device)
+        agent.controller = self._controller
+        return agent
+
+    def _go_on(self) -> None:
+        """Continue with a larger budget from where the smaller one has led."""
+        state, data = self.agent.state_dict(), self.agent.data
+        self._stage += 1
+        self.agent = self._make_agent()
+        for notice in self.agent.load_state_dict(state, data):
+            self._record(notice)
+        self._save()
+
     def begin(self, earlier: Transitions | None) -> None:
         """Learn from transitions measured before the run."""
         if earlier is not None:
@@ -144,14 +161,16 @@ class Session:
             return
         state = checkpoint.state
         try:
+            self._stage = int(state["around"].get("stage", 0))
+            self.agent = self._make_agent()
             data = self.agent.data
             trials = state["around"]["trials"]
             for steps in journal.trials(int(trials["count"]), int(trials.get("taken", 0))):
                 data = data.append(steps)
             notices = list(self.agent.load_state_dict(state["agent"], data))
             self._trials.load_state_dict(state["around"]["trials"])
-            _set_random(self._generator, state["around"]["random"])
-        except (KeyError, TypeError, ValueError, RuntimeError, AttributeError) as error:
+            set_random_states(self._generator, state["around"]["random"])
+        except (KeyError, IndexError, TypeError, ValueError, RuntimeError, AttributeError) as error:
             why = " ".join(str(error).split())
             raise UserError(
                 f"{checkpoint.path} does not fit this run ({why}); remove it, and the one before it will be used"
@@ -165,14 +184,20 @@ class Session:
         """Run to the end and return the policy."""
         try:
             self._take_unasked()
-            for event in train(self.agent, self._trials, self._generator):
-                self._handle(event)
+            self._train()
+            while self._stage + 1 < len(self._budgets):
+                self._go_on()
+                self._train()
         except DiskError as error:
             # A run that has not measured anything is removed: there is nothing to resume.
             if self.folder is None or not self.folder.measured:
                 raise
             raise DiskError(f"{error}. Then continue with: samba-rl resume {self.folder.folder}") from error
         return self.agent.policy
+
+    def _train(self) -> None:
+        for event in train(self.agent, self._trials, self._generator):
+            self._handle(event)
 
     def notice(self, text: str) -> None:
         """Tell the user something."""
@@ -256,29 +281,8 @@ class Session:
         if self.folder is None:
             return
         begin = time.monotonic()
-        around = {"trials": self._trials.state_dict(), "random": _random(self._generator)}
+        trials, drawn = self._trials.state_dict(), random_states(self._generator)
+        around = {"trials": trials, "random": drawn, "stage": self._stage}
         self.folder.save({"agent": self.agent.state_dict(), "around": around})
         self._saved = time.monotonic()
         self._save_seconds = self._saved - begin
-
-
-def _random(generator: Generator) -> State:
-    """Return the state of the trials' generator and of torch's, NumPy's and Python's, which a system may use."""
-    version, words, gauss = random.getstate()
-    kind, keys, position, has_gauss, cached = np.random.get_state(legacy=True)
-    return {
-        "trials": generator.get_state(),
-        "torch": torch.get_rng_state(),
-        "numpy": [str(kind), torch.from_numpy(np.asarray(keys).astype(np.int64)), position, has_gauss, cached],
-        "python": [version, torch.tensor(words), gauss],
-    }
-
-
-def _set_random(generator: Generator, state: State) -> None:
-    """Restore what `_random` returned."""
-    generator.set_state(state["trials"])
-    torch.set_rng_state(state["torch"])
-    kind, keys, *rest = state["numpy"]
-    np.random.set_state((kind, keys.numpy().astype(np.uint32), *rest))
-    version, words, gauss = state["python"]
-    random.setstate((version, tuple(words.tolist()), gauss))

@@ -9,6 +9,7 @@ from typing import Literal
 from samba_rl.data.journal import EARLIER, Journal
 from samba_rl.data.plain import from_plain
 from samba_rl.errors import UserError
+from samba_rl.runs.extending import budgets_in
 from samba_rl.runs.folder import CONFIG, JOURNAL, NEXT, SUMMARY, begun, read_json
 from samba_rl.runs.loading import current_config
 from samba_rl.runs.lock import held
@@ -45,6 +46,7 @@ def status(folder: Path) -> Status:
     where = f"{folder / CONFIG}: settings"
     settings = config.get("settings")
     budget = from_plain(int, settings.get("real_samples") if isinstance(settings, dict) else None, where)
+    budget = (budget, *budgets_in(folder))[-1]
     journal = Journal.read(folder / JOURNAL)
     samples = {number: sum(_steps(record.steps) for record in journal.parts(number)) for number in journal.numbers()}
     asked = sum(steps for number, steps in samples.items() if number > EARLIER)

@@ -2,30 +2,27 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from enum import Enum
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from samba_rl.agents.first import Controller
 from samba_rl.agents.policy_gradient import Agent
-from samba_rl.agents.settings import PolicyGradientSettings, Settings
+from samba_rl.agents.settings import Settings
 from samba_rl.data import DataSet
 from samba_rl.data.plain import from_plain, to_plain
 from samba_rl.errors import Stopped, UserError
 from samba_rl.events import Log
 from samba_rl.learners import Learner, find_learner
 from samba_rl.presets import make_settings
-from samba_rl.runs.checks import changed, check, earlier_transitions
-from samba_rl.runs.folder import CONFIG, METRICS, SUMMARY, read_events
+from samba_rl.runs.checks import changed, check, check_rig, controller_of, earlier_transitions
+from samba_rl.runs.extending import extend
+from samba_rl.runs.folder import CONFIG, METRICS, SUMMARY, Default, free_folder, read_events
 from samba_rl.runs.loading import current_config, load_run, run_in, specification
-from samba_rl.runs.rig import parsed_command
 from samba_rl.runs.run import Run
 from samba_rl.runs.session import CHECKPOINT_EVERY, About, Session, Watch
 from samba_rl.runs.summary import (
@@ -43,15 +40,6 @@ from samba_rl.runs.writer import RunFolder, sweep
 from samba_rl.tasks import make_task
 from samba_rl.tasks.task import Task
 from samba_rl.types import Transitions
-
-RUNS = "runs"
-"""Folder, in the current one, of the runs that were given no folder."""
-
-
-class Default(Enum):
-    """The default of `train(out=...)`, which is not None: that means that nothing is written."""
-
-    FOLDER = f"{RUNS}/SYSTEM-LEARNER-SEED"
 
 
 def train(
@@ -125,15 +113,6 @@ def train(
             session.close()
 
 
-def free_folder(task: str, learner: str, seed: int) -> Path:
-    """Return runs/SYSTEM-LEARNER-SEED, with a number appended if that is taken."""
-    name = re.sub(r"[^\w.-]+", "-", f"{task}-{learner}-{seed}")
-    folder, number = Path(RUNS) / name, 2
-    while folder.exists():
-        folder, number = Path(RUNS) / f"{name}-{number}", number + 1
-    return folder
-
-
 def specified(
     task: Task | str,
     learner: str | Learner,
@@ -169,6 +148,8 @@ def resume(
     *,
     rig: str | None = None,
     first_policy: Callable[[Tensor], Tensor] | None = None,
+    real_samples: int | None = None,
+    threads: int | None = None,
     log: Log | None = None,
     workers: int | None = None,
     stop: Callable[[], bool] | None = None,
@@ -178,11 +159,15 @@ def resume(
 ) -> Run:
     """Continue an interrupted run to the same end that it would have reached; load a finished one.
 
+    With a larger budget of `real_samples`, a finished run goes on.
+
     Args:
         folder: Folder of the run.
         task: The system, if it is not one of the paper's.
         rig: The command that runs its episodes, if it has one: nothing in a folder may run a command.
         first_policy: The controller that makes the first trial, if that is still to come.
+        real_samples: New budget of a finished run, its samples so far included.
+        threads: Number of PyTorch threads, instead of those of the run; then the last digits may differ.
         log: Called with every event from now on.
         workers: Number of processes for simulated systems. Default: as many as the run had.
         stop: As for `train`.
@@ -191,15 +176,23 @@ def resume(
         measure: Take the real steps that are still due; without it, they are an error.
     """
     home = Path(folder)
+    if real_samples is not None:
+        go_on(home, real_samples, task)
     if (home / SUMMARY).exists():
         run_in(home, task)  # raises if the system is not the run's
         sweep(home)
         return load_run(home, task)
     with restored(
         home, task, log=log, workers=workers, stop=stop, checkpoint_every=checkpoint_every, watch=watch,
-        measure=measure, rig=rig, first_policy=first_policy,
+        measure=measure, rig=rig, first_policy=first_policy, threads=threads,
     ) as session:  # fmt: skip
         return finished(session)
+
+
+def go_on(folder: Path, real_samples: int, task: Task | None = None) -> None:
+    """Give a finished run a larger budget; `resume` or `ask` then goes on."""
+    _, about = run_in(folder, task)
+    extend(folder, (*about.budgets, about.settings.real_samples)[0], real_samples)
 
 
 @contextmanager
@@ -215,6 +208,7 @@ def restored(
     measure: bool = True,
     rig: str | None = None,
     first_policy: Callable[[Tensor], Tensor] | None = None,
+    threads: int | None = None,
     asking: bool = False,
 ) -> Iterator[Session]:
     """Open an interrupted run where it was; `asking`: for the next trial of a run that is told its trials."""
@@ -238,12 +232,15 @@ def restored(
         raise UserError(
             f"{home}: its first trial is made by a controller of yours; give it: --first.policy file.py:name"
         )
-    threads = torch.get_num_threads()
+    before = torch.get_num_threads()
     session: Session | None = None
     try:
         events = read_events(home / METRICS)
         # Another number of threads would change the order of summation, and so the last digits.
-        torch.set_num_threads(from_plain(int, config.get("threads", threads), f"{home / CONFIG}: threads"))
+        usual = from_plain(int, config.get("threads", before), f"{home / CONFIG}: threads")
+        torch.set_num_threads(usual if threads is None else threads)
+        if threads not in (None, usual):
+            notices.append(f"{threads} threads instead of {usual}: it continues, but perhaps not to the same bits")
         if workers is None:
             workers = from_plain(int | None, config.get("workers"), f"{home / CONFIG}: workers")
         session = Session(
@@ -255,32 +252,11 @@ def restored(
             session.notice(notice)
         yield session
     finally:
-        torch.set_num_threads(threads)
+        torch.set_num_threads(before)
         if session is None:
             run.close()
         else:
             session.close()
-
-
-def controller_of(function: Callable[[Tensor], Tensor] | None) -> Controller | None:
-    """Return the policy that a user's own controller is."""
-    return None if function is None else Controller(function)
-
-
-def check_rig(
-    command: str, settings: Settings, out: str | Path | None, controller: Callable[[Tensor], Tensor] | None
-) -> None:
-    """Raise a `UserError` if a run cannot be driven by a command."""
-    parsed_command(command)
-    if controller is not None:
-        raise UserError(
-            "a command cannot be given a controller of yours; run it yourself, and give what it measured with --data "
-            "and --first.samples 0"
-        )
-    if out is None:
-        raise UserError("rig needs a folder for the files that go in and out; give out")
-    if not isinstance(settings, PolicyGradientSettings):
-        raise UserError("rig needs a policy that a file can hold; give a learner whose policy is a network, like samba")
 
 
 def finished(session: Session) -> Run:

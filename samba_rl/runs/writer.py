@@ -40,6 +40,7 @@ from samba_rl.runs.folder import (
     CONFIG,
     DATA,
     EVALUATION,
+    EXTENDED,
     FORMAT,
     JOURNAL,
     KINDS,
@@ -209,8 +210,7 @@ class RunFolder:
             file.write(pack(model))
         with writing(self.folder / POLICY), replacing(self.folder / POLICY, sync_name=False, own=True) as file:
             np.savez(file, **{name: value.cpu().numpy() for name, value in policy.state_dict().items()})
-        for name in (STEPS, NEXT):
-            (self.folder / name).unlink(missing_ok=True)
+        (self.folder / STEPS).unlink(missing_ok=True)
         content = json_bytes(summary)
         seal(self.folder, content)
         write_whole(self.folder / SUMMARY, content)
@@ -272,7 +272,7 @@ def sweep(folder: Path) -> None:
 def _check_free(folder: Path) -> None:
     """Raise a `UserError` if a folder holds a run, or anything that has the name of a part of one."""
     names = (CONFIG, METRICS, JOURNAL, STEPS, DATA, NEXT, POLICY, MODEL, SUMMARY, EVALUATION, MANIFEST)
-    taken = [name for name in (*names, TRIALS, checkpoints.FOLDER) if os.path.lexists(folder / name)]
+    taken = [name for name in (*names, EXTENDED, TRIALS, checkpoints.FOLDER) if os.path.lexists(folder / name)]
     if {CONFIG, METRICS, JOURNAL, DATA, POLICY, SUMMARY} & set(taken):
         raise UserError(
             f"{folder} already holds a run; continue it with: samba-rl resume {folder}, or give another folder"

@@ -27,9 +27,9 @@ from samba_rl.models.zeta import LeaveOneOut
 from samba_rl.presets import make_settings
 from samba_rl.runs import Run, load_run, train
 from samba_rl.runs.evaluation import evaluate
+from samba_rl.runs.folder import Default
 from samba_rl.runs.listing import overview
 from samba_rl.runs.summary import name_of
-from samba_rl.runs.training import Default
 from samba_rl.tasks.pendulum import SafePendulum
 from samba_rl.tasks.rollout import rollout
 from tests.line import Line, quick_settings
