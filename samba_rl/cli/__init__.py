@@ -32,6 +32,7 @@ DESCRIPTION = """Safe, sample-efficient reinforcement learning (SAMBA) for syste
 
 Start with:  samba-rl train safe-pendulum        learn to balance safely, with figures and pictures at the end
              samba-rl resume runs/x              continue an interrupted run
+             samba-rl new runs/x --task mine.py:rig    make a run whose trials are made elsewhere; then ask and tell
              samba-rl certify runs/x             bound the real risk of its policy, with 95 % confidence
              samba-rl benchmark smoke            make a small version of the paper's tables in a minute
              samba-rl report runs                show the results of your runs on one page

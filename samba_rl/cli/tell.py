@@ -14,6 +14,7 @@ from rich.console import Console
 from samba_rl.cli.arguments import JsonFlag, RunArgument
 from samba_rl.cli.parsing import load_task
 from samba_rl.cli.text import text
+from samba_rl.errors import UserError
 
 if TYPE_CHECKING:
     from samba_rl.runs.waiting import Receipt
@@ -41,6 +42,8 @@ def tell(
     """
     from samba_rl.runs.waiting import WaitingRun
 
+    if not files:
+        raise UserError("no file was given; name the CSV files of the trials: samba-rl tell RUN trial.csv")
     waiting = WaitingRun(run, None if task is None else load_task(task))
     logs = [waiting.read(file) for file in files]  # a mistake in the last one is found before the first is taken in
     console = Console(highlight=False)

@@ -90,14 +90,23 @@ def write_whole(path: Path, content: bytes) -> None:
         file.write(content)
 
 
+def read_next(folder: Path) -> dict[str, Any]:
+    """Read the trial that a run waits for; empty if none was asked for yet."""
+    path = folder / NEXT
+    if not path.exists():
+        return {}
+    try:
+        content = json.loads(read_own(path, JSON_LIMIT))
+    except (OSError, ValueError, RecursionError) as error:
+        raise UserError(f"{path} is damaged ({error}); remove it, and ask again") from error
+    if not isinstance(content, dict) or type(content.get("trial")) is not int:
+        raise UserError(f"{path} is damaged (it names no trial); remove it, and ask again")
+    return content
+
+
 def begun(folder: Path) -> int:
     """Return the number of the latest trial for which the improvement of the policy has begun; -1 if there is none."""
-    if not (folder / NEXT).exists():
-        return -1
-    trial = read_json(folder / NEXT).get("trial")
-    if type(trial) is not int:
-        raise _damaged(folder / NEXT, f"its trial is {trial!r}")
-    return trial
+    return int(read_next(folder).get("trial", -1))
 
 
 def read_config(folder: Path) -> dict[str, Any]:

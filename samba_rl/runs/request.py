@@ -16,7 +16,7 @@ from samba_rl.data.plain import from_plain, to_plain
 from samba_rl.errors import UserError
 from samba_rl.events import TrialDue
 from samba_rl.improve.policies import GaussianPolicy, OpenLoopPolicy
-from samba_rl.runs.folder import JOURNAL, NEXT, read_json, write_json
+from samba_rl.runs.folder import JOURNAL, NEXT, read_next, write_json
 from samba_rl.runs.loading import new_policy
 from samba_rl.runs.policy_file import noise_seed, policy_record
 from samba_rl.runs.session import About
@@ -46,7 +46,7 @@ class Request:
 
 def due_request(task: Task, about: About, folder: Path) -> Request | None:
     """Return the trial that the run in a folder waits for; None if none was asked for, or all of it is told."""
-    content = read_json(folder / NEXT)
+    content = read_next(folder)
     if not content.get("asked"):
         return None
     where = str(folder / NEXT)

@@ -10,7 +10,7 @@ from samba_rl.data.journal import EARLIER, Journal
 from samba_rl.data.plain import from_plain
 from samba_rl.errors import UserError
 from samba_rl.runs.extending import budgets_in
-from samba_rl.runs.folder import CONFIG, JOURNAL, NEXT, SUMMARY, begun, read_json
+from samba_rl.runs.folder import CONFIG, JOURNAL, NEXT, SUMMARY, read_next
 from samba_rl.runs.loading import current_config
 from samba_rl.runs.lock import held
 from samba_rl.runs.summary import TOLD, trials_of
@@ -51,8 +51,8 @@ def status(folder: Path) -> Status:
     samples = {number: sum(_steps(record.steps) for record in journal.parts(number)) for number in journal.numbers()}
     asked = sum(steps for number, steps in samples.items() if number > EARLIER)
     others = sum(samples.values()) - asked
-    trial = max(begun(folder), 0)
-    content = read_json(folder / NEXT) if begun(folder) >= 0 else {}
+    content = read_next(folder)
+    trial = int(content.get("trial", 0))
     due = from_plain(int, content.get("episodes"), str(folder / NEXT)) if content.get("asked") else None
     told = told_so_far(journal, trial)
     if (folder / SUMMARY).exists():

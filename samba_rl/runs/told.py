@@ -17,7 +17,7 @@ from samba_rl.errors import UserError
 from samba_rl.events import EpisodesMeasured, PauseDue, Signal, TrialDue
 from samba_rl.runs.checkpoints import read_checkpoint
 from samba_rl.runs.episodes import Episode, traces_of
-from samba_rl.runs.folder import JOURNAL
+from samba_rl.runs.folder import JOURNAL, begun
 from samba_rl.runs.lock import Lock
 from samba_rl.runs.trials import Trial
 from samba_rl.tasks.faults.settings import RealSettings
@@ -110,16 +110,24 @@ class Told:
 
 
 @contextmanager
-def open_journal(folder: Path) -> Iterator[Journal]:
-    """Lock the folder of a run and open its journal, to add to it."""
+def open_journal(folder: Path) -> Iterator[tuple[Journal, int]]:
+    """Lock the folder of a run and open its journal, to add to it.
+
+    Provides it with the number of the first trial before which the run can still learn from what was not asked for: the
+    one after that for which it improves the policy, or has done so.
+    """
     lock = Lock(folder)
     try:
         remove_temporary(folder)
         checkpoint, _ = read_checkpoint(folder)
-        known = 0 if checkpoint is None else int(checkpoint.about.get("trials", 0))
+        known, taken = 0, 0
+        if checkpoint is not None:
+            known = int(checkpoint.about.get("trials", 0))
+            taken = int(checkpoint.state["around"]["trials"].get("taken", 0))
         journal = Journal.open(folder / JOURNAL, known)
         try:
-            yield journal
+            # Either would do, but one of the two files may have been removed.
+            yield journal, max(begun(folder) + 1, taken)
         finally:
             journal.close()
     finally:

@@ -20,7 +20,7 @@ from samba_rl.errors import UserError
 from samba_rl.events import Log
 from samba_rl.learners import Learner
 from samba_rl.runs.episodes import TrialLog, check_arrays, cut_short, traces_of
-from samba_rl.runs.folder import JOURNAL, SUMMARY, begun
+from samba_rl.runs.folder import JOURNAL, SUMMARY
 from samba_rl.runs.loading import current_config, load_run, specification
 from samba_rl.runs.request import Request, due_request, write_request
 from samba_rl.runs.run import Run
@@ -107,7 +107,7 @@ class WaitingRun:
 
     def pending(self) -> Request | None:
         """Return the trial that is due, if one was asked for and is not told yet."""
-        if self.finished or begun(self.folder) < 0:
+        if self.finished:
             return None
         return due_request(self.task, self.about, self.folder)
 
@@ -151,8 +151,7 @@ class WaitingRun:
         count, steps = len(log.episodes), sum(len(one.u) for one in log.episodes)
         if self.finished:
             raise UserError(f"{self.folder} is finished; its data are closed. Nothing was taken in")
-        with open_journal(self.folder) as journal:
-            upcoming = begun(self.folder) + 1
+        with open_journal(self.folder) as (journal, upcoming):
             known = known_episodes(journal, self.task, log.episodes, upcoming)
             if known and len(known) < count:
                 raise UserError(

@@ -90,6 +90,11 @@ def test_mistakes_are_explained_and_nothing_is_taken_in(capsys: pytest.CaptureFi
     good, bad = trial("good.csv", [0.1] * 10), trial("bad.csv", [5.0] * 10)
     error = error_of(["tell", "run", good, bad, *own], capsys)
     assert "'bad.csv', line 2, column 'force': 5 is outside of -4..4" in error
+    assert "no file was given" in error_of(["tell", "run", *own], capsys)
+    Path("run/next.json").write_text("{")
+    for command in (["status", "run"], ["ask", "run", *own], ["tell", "run", good, *own]):
+        assert "next.json is damaged" in error_of(command, capsys)
+    Path("run/next.json").unlink()
     assert "there.csv" in error_of(["tell", "run", "there.csv", *own], capsys)
     assert main(["status", "run", "--json"]) == 0
     assert json.loads(capsys.readouterr().out.splitlines()[-1])["other_samples"] == 0

@@ -161,6 +161,22 @@ def test_trials_that_were_not_asked_for_are_data(tmp_path: Path) -> None:
         run.tell(*measured(request.policy, 9))
 
 
+def test_data_are_learned_from_although_the_note_of_the_next_trial_was_removed(tmp_path: Path) -> None:
+    pilot = [measured(lambda o, g: 2 * torch.rand(1, 1, generator=g) - 1, seed) for seed in range(4)]
+    with one_thread():
+        run = new_run(tmp_path / "run", rig(), **{**SMOKE, "first": {"samples": 0}, "episodes": 1})
+        run.tell(*pilot[0])
+        assert run.ask() is not None
+        (run.folder / "next.json").unlink()
+        assert run.tell(*pilot[1]).trial is None  # not asked for, as far as anyone knows
+        request = run.ask()
+        assert request is not None and request.trial == 0
+        run.tell(*pilot[2])
+        assert run.ask() is not None
+    rows = (run.folder / "real.csv").read_text().splitlines()[1:]
+    assert len(rows) == 30
+
+
 def test_a_short_episode_counts_and_is_marked(tmp_path: Path) -> None:
     with one_thread():
         run = new_run(tmp_path / "run", rig(), **{**SMOKE, "episodes": 1, "first": {"samples": 10}})
