@@ -131,6 +131,20 @@ def controller_of(function: Callable[[Tensor], Tensor] | None) -> Controller | N
     return None if function is None else Controller(function)
 
 
+def check_elsewhere(settings: Settings, how: str) -> None:
+    """Raise a `UserError` if a run cannot have its trials made outside of this program; `how` names the way."""
+    if not isinstance(settings, PolicyGradientSettings):
+        raise UserError(
+            f"{how} needs a policy that a file can hold, and a planner is none; give a learner whose policy is a "
+            "network, such as samba"
+        )
+    if settings.first.stop is not None:
+        raise UserError(
+            f"first.stop = {settings.first.stop:g}: with {how}, this program does not see a step before the episode is "
+            "over; leave it out, and let the rig stop by itself"
+        )
+
+
 def check_rig(
     command: str, settings: Settings, out: str | Path | None, controller: Callable[[Tensor], Tensor] | None
 ) -> None:
@@ -143,5 +157,4 @@ def check_rig(
         )
     if out is None:
         raise UserError("rig needs a folder for the files that go in and out; give out")
-    if not isinstance(settings, PolicyGradientSettings):
-        raise UserError("rig needs a policy that a file can hold; give a learner whose policy is a network, like samba")
+    check_elsewhere(settings, "a command")

@@ -13,12 +13,13 @@ from torch import Tensor
 
 from samba_rl.agents.agent import schema_of
 from samba_rl.agents.forecast import forecast
-from samba_rl.agents.settings import PolicyGradientSettings, Settings
+from samba_rl.agents.settings import Settings
 from samba_rl.data import DataSet
 from samba_rl.data.journal import Journal, Record, unasked as before_trial
 from samba_rl.errors import UserError
 from samba_rl.events import Log
 from samba_rl.learners import Learner
+from samba_rl.runs.checks import check_elsewhere
 from samba_rl.runs.episodes import TrialLog, check_arrays, cut_short, traces_of
 from samba_rl.runs.folder import JOURNAL, SUMMARY
 from samba_rl.runs.loading import current_config, load_run, specification
@@ -203,10 +204,6 @@ def new_run(
         task, learner, changes, name=name, preset=preset, seed=seed, settings=settings, device=device, data=data,
         told=True,
     )  # fmt: skip
-    if not isinstance(about.settings, PolicyGradientSettings):
-        raise UserError(
-            f"the policy of '{about.learner}' is a planner, which no file can hold; give a learner whose policy is a "
-            "network, such as samba"
-        )
+    check_elsewhere(about.settings, "a run that waits")
     RunFolder.create(Path(out), config_of(system, about, None, TOLD), earlier).close()
     return WaitingRun(out, system)

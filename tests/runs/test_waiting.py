@@ -232,8 +232,10 @@ def test_it_is_not_mistaken_for_a_run_of_the_other_kind(tmp_path: Path) -> None:
         resume(tmp_path / "told", rig())
     with pytest.raises(UserError, match=r"already holds a run"):
         new_run(tmp_path / "told", rig(), **SMOKE)
-    with pytest.raises(UserError, match=r"is a planner, which no file can hold"):
+    with pytest.raises(UserError, match=r"needs a policy that a file can hold, and a planner is none"):
         new_run(tmp_path / "planner", rig(), "planet")
+    with pytest.raises(UserError, match=r"first.stop = 0.5: .*let the rig stop by itself"):
+        new_run(tmp_path / "planner", rig(), first={"stop": 0.5})
     assert not (tmp_path / "planner").exists()
     with one_thread(), pytest.raises(Stopped):
         train("safe-pendulum", preset="smoke", out=tmp_path / "own", stop=lambda: True)
