@@ -53,9 +53,7 @@ def load_run(folder: str | Path, task: Task | None = None) -> Run:
     policy = new_policy(system, about.settings)
     read_policy(home / POLICY, policy)
     summary = read_json(home / SUMMARY)
-    data = DataSet.empty(schema_of(system))
-    for steps in Journal.read(home / JOURNAL).trials():
-        data = data.append(steps)
+    data = data_of(home, system)
     events = by_kind(read_events(home / METRICS))
     check_whole(home)
     return Run(
@@ -71,6 +69,23 @@ def load_run(folder: str | Path, task: Task | None = None) -> Run:
         summary=summary,
         folder=home,
     )
+
+
+def data_of(folder: Path, task: Task) -> DataSet:
+    """Return the real transitions of a run; of a finished one, those that it has learned from.
+
+    A run that waits may have been told something after its last improvement had begun, which comes last.
+    """
+    most = None
+    if (folder / SUMMARY).exists():
+        counts = [read_json(folder / SUMMARY).get(name) for name in ("real_samples", "earlier_samples")]
+        most = sum(counts) if all(type(count) is int for count in counts) else None
+    data = DataSet.empty(schema_of(task))
+    for steps in Journal.read(folder / JOURNAL).trials():
+        if len(data) == most:
+            break
+        data = data.append(steps)
+    return data
 
 
 def policy_so_far(folder: Path, task: Task | None = None) -> tuple[Task, Learned]:

@@ -78,10 +78,9 @@ class Told:
 
     def unasked(self) -> Traces | None:
         """Return the trials told before the next one that were not asked for; None if there are none (any more)."""
-        if self.taken > self.count:
-            return None
-        steps = [record.steps for record in self._journal.parts(unasked(self.taken))]
-        self.taken = self.count + 1
+        due = range(self.taken, self.count + 1)
+        steps = [record.steps for trial in due for record in self._journal.parts(unasked(trial))]
+        self.taken = max(self.taken, self.count + 1)
         return joined([one for one in steps if isinstance(one, Traces)])
 
     def pause_if_due(self, trial: Trial) -> Iterator[PauseDue]:

@@ -17,7 +17,7 @@ from samba_rl.errors import Stopped, UserError
 from samba_rl.improve.policies import GaussianPolicy
 from samba_rl.runs import load_run, resume, train
 from samba_rl.runs.status import status
-from samba_rl.runs.verify import verify
+from samba_rl.runs.verify import repair, verify
 from samba_rl.types import Traces
 from tests.runs.systems import cost, counting_rig, edge, same_policy
 from tests.threads import one_thread
@@ -175,6 +175,23 @@ def test_data_are_learned_from_although_the_note_of_the_next_trial_was_removed(t
         assert run.ask() is not None
     rows = (run.folder / "real.csv").read_text().splitlines()[1:]
     assert len(rows) == 30
+
+
+def test_what_is_told_after_the_last_improvement_has_begun_is_kept_but_not_learned_from(tmp_path: Path) -> None:
+    with one_thread():
+        run = new_run(tmp_path / "run", rig(), **{**SMOKE, "real_samples": 10, "first": {"samples": 10}, "episodes": 1})
+        request = run.ask()
+        assert request is not None
+        run.tell(*measured(request.policy, 0))
+        with pytest.raises(Stopped):
+            run.ask(stop=lambda: True)
+        assert run.tell(*measured(lambda o, g: 0 * o + 0.1, 1)).trial is None
+        assert run.ask() is None
+        ended = load_run(run.folder, rig())
+        assert len(ended.data) == len(ended.model) == 10
+    assert verify(run.folder).damaged == () and status(run.folder).other_samples == 10
+    (run.folder / "real.csv").write_text("")
+    assert repair(run.folder, rig()).damaged == ()
 
 
 def test_a_short_episode_counts_and_is_marked(tmp_path: Path) -> None:
