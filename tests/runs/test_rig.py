@@ -13,7 +13,7 @@ import pytest
 from samba_rl import RigTask
 from samba_rl.data.journal import Journal
 from samba_rl.errors import Paused, UserError
-from samba_rl.runs import resume, train
+from samba_rl.runs import Run, resume, train
 from samba_rl.runs.rig import filled, parsed_command
 from samba_rl.types import Traces
 from tests.runs.systems import same_policy
@@ -42,11 +42,24 @@ with open(out, "w") as log:
 SMOKE: dict[str, Any] = {"preset": "smoke", "real_samples": 20, "first": {"samples": 10}, "episodes": 1}
 
 
+def command_in(folder: Path) -> str:
+    """Write the rig to a folder and return the command that runs it."""
+    (folder / "rig.py").write_text(RIG)
+    (folder / "mode").write_text("")
+    return f"'{sys.executable}' '{folder / 'rig.py'}' {{policy}} {{trial}} '{folder / 'mode'}'"
+
+
 @pytest.fixture
 def command(tmp_path: Path) -> str:
-    (tmp_path / "rig.py").write_text(RIG)
-    (tmp_path / "mode").write_text("")
-    return f"'{sys.executable}' '{tmp_path / 'rig.py'}' {{policy}} {{trial}} '{tmp_path / 'mode'}'"
+    return command_in(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Path]:
+    """A run that nothing has disturbed, and the folder of its rig. Not to be changed."""
+    folder = tmp_path_factory.mktemp("whole")
+    with one_thread():
+        return train(rig(), rig=command_in(folder), out=folder / "run", **SMOKE), folder
 
 
 def steps(folder: Path, trial: int) -> int:
@@ -55,12 +68,11 @@ def steps(folder: Path, trial: int) -> int:
     return record.steps.steps
 
 
-def test_the_command_makes_every_trial(command: str, tmp_path: Path) -> None:
-    with one_thread():
-        run = train(rig(), rig=command, out=tmp_path / "run", **SMOKE)
+def test_the_command_makes_every_trial(whole: tuple[Run, Path]) -> None:
+    run, folder = whole
     assert run.summary["real_samples"] == 20
-    assert len((tmp_path / "mode.calls").read_text().splitlines()) == 2
-    kinds = [json.loads((tmp_path / "run" / "trials" / f"000{k}-0.policy").read_text())["format"] for k in (0, 1)]
+    assert len((folder / "mode.calls").read_text().splitlines()) == 2
+    kinds = [json.loads((folder / "run" / "trials" / f"000{k}-0.policy").read_text())["format"] for k in (0, 1)]
     assert kinds == ["samba-rl actions", "samba-rl policy"]
 
 
@@ -103,15 +115,17 @@ def test_a_log_with_a_mistake_stops_the_run_and_can_be_corrected(command: str, t
     assert len((tmp_path / "mode.calls").read_text().splitlines()) == 2  # the first episode was not repeated
 
 
-def test_what_the_rig_wrote_before_the_program_was_killed_is_taken_in(command: str, tmp_path: Path) -> None:
+def test_what_the_rig_wrote_before_the_program_was_killed_is_taken_in(
+    command: str, tmp_path: Path, whole: tuple[Run, Path]
+) -> None:
+    due, folder = whole
     with one_thread():
-        whole = train(rig(), rig=command, out=tmp_path / "whole", **SMOKE)
         (tmp_path / "mode").write_text("hang 3")
         with pytest.raises(Paused):
             train(rig(), rig=command, out=tmp_path / "run", real={"timeout": 2.0}, **SMOKE)
         # Killed after the command had ended and before its log was read.
         (tmp_path / "run" / "trials" / "0000-0.csv").write_bytes(
-            (tmp_path / "whole" / "trials" / "0000-0.csv").read_bytes()
+            (folder / "run" / "trials" / "0000-0.csv").read_bytes()
         )
         (tmp_path / "run" / "real.journal").write_bytes(b"samba_rl journal, format 1\n")
         for name in ("metrics.jsonl", "real.csv"):
@@ -120,7 +134,7 @@ def test_what_the_rig_wrote_before_the_program_was_killed_is_taken_in(command: s
             path.unlink()
         (tmp_path / "mode").write_text("")
         run = resume(tmp_path / "run", rig(), rig=command)
-    assert same_policy(run, whole)
+    assert same_policy(run, due)
 
 
 @pytest.mark.parametrize(
