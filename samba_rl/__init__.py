@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from samba_rl.presets import make_agent as make_agent, make_settings as make_settings
     from samba_rl.runs import Run as Run, load_run as load_run, resume as resume, train as train
     from samba_rl.runs.evaluation import Evaluation as Evaluation
+    from samba_rl.runs.request import Request as Request
+    from samba_rl.runs.waiting import Receipt as Receipt, WaitingRun as WaitingRun, new_run as new_run
     from samba_rl.tasks import (
         SafeCartPoleDoublePendulum as SafeCartPoleDoublePendulum,
         SafeFetchReach as SafeFetchReach,
@@ -46,6 +48,7 @@ if TYPE_CHECKING:
     )
     from samba_rl.tasks.gym.task import GymTask as GymTask
     from samba_rl.tasks.hazard import AngleHazard as AngleHazard
+    from samba_rl.tasks.rig import RigTask as RigTask
     from samba_rl.tasks.rollout import rollout as rollout
     from samba_rl.tasks.task import Quantity as Quantity, Task as Task
     from samba_rl.tasks.world import World as World
@@ -70,9 +73,12 @@ _HOMES = {
     "samba_rl.presets": "make_agent make_settings",
     "samba_rl.runs": "Run load_run resume train",
     "samba_rl.runs.evaluation": "Evaluation",
+    "samba_rl.runs.request": "Request",
+    "samba_rl.runs.waiting": "Receipt WaitingRun new_run",
     "samba_rl.tasks": "SafeCartPoleDoublePendulum SafeFetchReach SafePendulum make_task",
     "samba_rl.tasks.gym.task": "GymTask",
     "samba_rl.tasks.hazard": "AngleHazard",
+    "samba_rl.tasks.rig": "RigTask",
     "samba_rl.tasks.rollout": "rollout",
     "samba_rl.tasks.task": "Quantity Task",
     "samba_rl.tasks.world": "World",

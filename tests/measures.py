@@ -55,6 +55,8 @@ SERIALISATION = (
     "runs/limits.py",
     "runs/listing.py",
     "runs/loading.py",
+    "runs/policy_file.py",
+    "runs/request.py",
     "runs/summary.py",
     "runs/upgrade.py",
     "runs/writer.py",

@@ -48,6 +48,8 @@ class AnyAgent(ABC):
 
     log: Log | None = None
     """Called with every event of `ask` and `tell`."""
+    controller: Policy | None = None
+    """Controller that makes the first trial; None: random actions do."""
 
     def __init__(self, task: Task, learner: Learner, settings: Settings, seed: int, device: str) -> None:
         if not isinstance(learner.source, settings.source):
@@ -161,10 +163,11 @@ class AnyAgent(ABC):
         yield report
 
     @final
-    def learn_earlier(self, transitions: Transitions) -> Iterator[Event]:
-        """Add real transitions measured before the run to the data and learn from them."""
-        self.data = self.data.append(transitions)
-        judgement = self._judge(len(transitions))
+    def learn_earlier(self, steps: Transitions | Traces) -> Iterator[Event]:
+        """Add real steps measured before the run, or beside it, to the data and learn from them."""
+        before = len(self.data)
+        self.data = self.data.append(steps)
+        judgement = self._judge(len(self.data) - before)
         notices = [] if judgement is None else _set_aside("earlier data", judgement)
         yield from [*notices, *self._take_in(None)]
 
@@ -200,7 +203,7 @@ class AnyAgent(ABC):
     @final
     def first_policy(self, episodes: int, generator: Generator) -> Policy:
         """Return the policy of the first trial."""
-        return first_policy(self.task, self.settings.first, episodes, generator)
+        return self.controller or first_policy(self.task, self.settings.first, episodes, generator)
 
     @final
     def _drain(self, events: Iterator[Event]) -> None:

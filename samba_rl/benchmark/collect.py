@@ -17,7 +17,7 @@ from samba_rl.data.plain import to_plain
 from samba_rl.errors import UserError
 from samba_rl.learners import Learner
 from samba_rl.presets import find_row, make_settings
-from samba_rl.runs.evaluation import read_evaluations
+from samba_rl.runs.evaluation import STEPS, read_evaluations
 from samba_rl.runs.limits import Breach, breaches, measured_breaches
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ class Found:
 
     name: str
     """Name of the run's folder, or of the cell."""
-    state: Literal["running", "finished", "interrupted", "damaged"]
+    state: Literal["running", "finished", "waiting", "interrupted", "damaged"]
     task: str
     learner: str
     seed: int | None
@@ -54,7 +54,7 @@ def collect(
     places: Sequence[Path],
     *,
     task: Task | None = None,
-    steps: int = 10_000,
+    steps: int | None = None,
     workers: int | None = None,
     tell: Callable[[str], None] = lambda _: None,
 ) -> list[Found]:
@@ -63,7 +63,7 @@ def collect(
     Args:
         places: Run folders, folders that contain runs at any depth, folders of benchmark results, or result files.
         task: The system of runs on a user's own system.
-        steps: Real steps of the evaluation of a run that has none.
+        steps: Real steps of the evaluation of a run that has none; None: 10,000, but none of a rig.
         workers: Number of processes for simulated systems.
         tell: Called with a description of each step of the work.
     """
@@ -107,7 +107,7 @@ def _run(
     folder: Path,
     cells: Mapping[Cell, CellResult],
     task: Task | None,
-    steps: int,
+    steps: int | None,
     workers: int | None,
     tell: Callable[[str], None],
 ) -> Found:
@@ -127,8 +127,10 @@ def _run(
     known = cells.get(cell)
     if known is None or not _is_of(known, run):
         both = read_evaluations(folder)
+        if both is None and steps is None and not run.task.parallel:
+            return replace(one, run=run, problem=f"not evaluated: {run.task.name} is a rig; --steps N says how long")
         if both is None:
-            tell(f"Evaluating {folder.name}: {steps:,} steps")
+            tell(f"Evaluating {folder.name}: {STEPS if steps is None else steps:,} steps")
             both = run.evaluate_both(steps, workers)
         known = result_of(run, cell, *both, read_audit(folder))
     settings, changed = _named(run.row, run.settings), tuple(name for name, _ in changes(run))

@@ -10,6 +10,7 @@ import tyro
 
 from samba_rl.cli import (
     advise,
+    ask,
     benchmark,
     certify,
     check_env,
@@ -22,8 +23,10 @@ from samba_rl.cli import (
     resume,
     rollout,
     runs,
+    status,
     sweep,
     tasks,
+    tell,
     verify,
 )
 from samba_rl.cli.parsing import one_line, parsed
@@ -33,6 +36,7 @@ DESCRIPTION = """Safe, sample-efficient reinforcement learning (SAMBA) for syste
 
 Start with:  samba-rl train safe-pendulum        learn to balance safely, with figures and pictures at the end
              samba-rl resume runs/x              continue an interrupted run
+             samba-rl new runs/x --task mine.py:rig    make a run whose trials are made elsewhere; then ask and tell
              samba-rl certify runs/x             bound the real risk of its policy, with 95 % confidence
              samba-rl export runs/x policy.h     write its policy for a controller in C (or .onnx, .npz, .json)
              samba-rl advise runs/x              say what return can be had at which limit
@@ -48,9 +52,18 @@ def train() -> int:
     raise AssertionError("its flags depend on the system and the learner, so `_call` parses them separately")
 
 
+def new() -> int:
+    """Make a run whose trials are made outside of this program; its flags are the settings of `train`."""
+    raise AssertionError("its flags depend on the system and the learner, so `_call` parses them separately")
+
+
 COMMANDS: dict[str, Callable[..., int]] = {
     "train": train,
     "resume": resume.resume,
+    "new": new,
+    "ask": ask.ask,
+    "tell": tell.tell,
+    "status": status.status,
     "runs": runs.runs,
     "eval": evaluation.evaluate,
     "certify": certify.certify,
@@ -102,6 +115,10 @@ def _call(given: list[str]) -> Callable[[], int]:
         from samba_rl.cli.train import parsed_train
 
         return parsed_train(given[1:])
+    if given[:1] == ["new"]:
+        from samba_rl.cli.new import parsed_new
+
+        return parsed_new(given[1:])
     if given and given[0] in COMMANDS:
         return parsed(COMMANDS[given[0]], f"samba-rl {given[0]}", given[1:])
     if given and not given[0].startswith("-"):

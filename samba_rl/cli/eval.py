@@ -31,7 +31,7 @@ def evaluate(
 
     Args:
         run: Folder that `samba-rl train` wrote.
-        steps: Number of real steps; the last episode is completed. Default: 10,000.
+        steps: Number of real steps; the last episode is completed. Default: 10,000; a rig needs the number.
         episodes: Number of real episodes, instead of --steps.
         seed: Seed of the episodes; the same seed gives the same episodes. Default: a fresh seed, which is printed.
         deterministic: Leave out the noise of the policy's actions.

@@ -9,12 +9,13 @@ import tyro
 from rich.console import Console
 
 from samba_rl.cli.arguments import Episodes, RunArgument
-from samba_rl.cli.parsing import asked, load_finished
+from samba_rl.cli.parsing import asked, load_finished, load_task
 from samba_rl.cli.text import text
 from samba_rl.errors import UserError
 from samba_rl.ranges import Seed
 
 if TYPE_CHECKING:
+    from samba_rl.tasks.task import Task
     from samba_rl.types import Policy
 
 EPISODES = 3
@@ -30,7 +31,7 @@ def render(
     stochastic: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
     task: str | None = None,
 ) -> int:
-    """Film a learned policy on the real system.
+    """Film a learned policy on the real system; of an interrupted run, the one at its last checkpoint.
 
     A Gymnasium environment that can draw itself (rgb_array) does. Of any other system of your own the film shows
     states, actions and safety costs over time.
@@ -40,6 +41,7 @@ def render(
         film: File to write: .mp4 or .gif.
         episodes: Number of episodes, shown one after the other. Default: 3; a rig, which really runs them, needs the
             number.
+        episodes: Number of episodes, shown one after the other. Default: 3; a rig needs the number.
         seed: Seed of the episodes; the same seed gives the same episodes.
         stochastic: Keep the noise of the policy's actions.
         task: Your own system, as module:function or file.py:function.
@@ -48,12 +50,25 @@ def render(
 
     if film.suffix.lower() not in (".mp4", ".gif"):
         raise UserError(f"cannot write a film as '{film}'; its name must end in .mp4 or .gif")
-    loaded = load_finished(run, task)
-    count = asked(loaded.task, episodes, EPISODES)
-    policy: Policy = loaded.policy if stochastic else loaded.still_policy
+    system, policy = _learned(run, task, stochastic=stochastic)
+    count = asked(system, episodes, EPISODES)
     console = Console()
-    with console.status(f"{text(loaded.task.title)}: {count} episodes"):
-        frames = films.policy_film(loaded.task, policy, count, seed)
-        films.save_film(frames, film, loaded.task.dt)
+    with console.status(f"{text(system.title)}: {count} episodes"):
+        frames = films.policy_film(system, policy, count, seed)
+        films.save_film(frames, film, system.dt)
     console.print(f"{count} episode{'s' * (count > 1)}: {text(film)}", soft_wrap=True)
     return 0
+
+
+def _learned(run: Path, task: str | None, *, stochastic: bool) -> tuple[Task, Policy]:
+    """Return the system of a run and its policy, with its noise or without."""
+    from samba_rl.improve.policies import GaussianPolicy, MeanPolicy
+    from samba_rl.runs.folder import CONFIG, SUMMARY
+    from samba_rl.runs.loading import policy_so_far
+
+    if (run / CONFIG).exists() and not (run / SUMMARY).exists():
+        system, policy = policy_so_far(run, None if task is None else load_task(task))
+        still = not stochastic and isinstance(policy, GaussianPolicy)
+        return system, MeanPolicy(policy) if still and isinstance(policy, GaussianPolicy) else policy
+    loaded = load_finished(run, task)
+    return loaded.task, loaded.policy if stochastic else loaded.still_policy

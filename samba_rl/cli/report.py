@@ -19,8 +19,8 @@ def report(
     runs: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUNS")] = (Path("runs"),),
     out: Annotated[Path, tyro.conf.arg(aliases=["-o"])] = Path("report.html"),
     title: str = "",
-    steps: Steps = 10_000,
-    episodes: Annotated[int, In("[0, 1000]")] = 2,
+    steps: Steps | None = None,
+    episodes: Annotated[int, In("[0, 1000]")] | None = None,
     task: str | None = None,
     workers: Workers | None = None,
 ) -> int:
@@ -33,8 +33,8 @@ def report(
             can be given.
         out: File to write.
         title: Title of the page. Default: the learners and systems.
-        steps: Number of real steps to evaluate a run that was not evaluated yet.
-        episodes: Number of episodes in each clip; 0 makes no clips.
+        steps: Number of real steps to evaluate a run that was not evaluated yet. Default: 10,000, but none of a rig.
+        episodes: Number of episodes in each clip; 0 makes no clips. Default: 2, but none of a rig.
         task: Your own system, as module:function or file.py:function; the clips run it.
         workers: Number of processes for MuJoCo. Default: one per core; 0 uses none.
     """

@@ -18,7 +18,7 @@ from samba_rl.errors import UserError
 if TYPE_CHECKING:
     from samba_rl.runs.listing import Overview
 
-COLOURS = {"running": "cyan", "finished": "green", "interrupted": "yellow", "damaged": "red"}
+COLOURS = {"running": "cyan", "finished": "green", "waiting": "blue", "interrupted": "yellow", "damaged": "red"}
 LAST_NOTICES = 5
 """Number of notices shown for a run."""
 WIDE = 120
@@ -127,6 +127,7 @@ def _show(console: Console, run: Path, one: Overview) -> None:
     console.print(table)
     following = {
         "finished": f"samba-rl eval {shlex.quote(str(run))}{_own(one)}",
+        "waiting": f"samba-rl status {shlex.quote(str(run))}{_own(one)}",
         "interrupted": f"samba-rl resume {shlex.quote(str(run))}{_own(one)}",
         "running": f"tensorboard --logdir {shlex.quote(str(run))}",
     }.get(one.state)

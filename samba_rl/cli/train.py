@@ -6,7 +6,9 @@ and the preset are found first, and their settings become the defaults of all ot
 
 from __future__ import annotations
 
+import json
 import re
+import shlex
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from functools import partial
@@ -15,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, cast, final, get_type_hint
 
 import torch
 import tyro
+from rich.console import Console
 
 from samba_rl import runs
 from samba_rl.agents.settings import PolicyGradientSettings, Settings
@@ -25,6 +28,7 @@ from samba_rl.cli.flags import given_paths, settings_flags
 from samba_rl.cli.from_file import SYSTEM, FromFile
 from samba_rl.cli.parsing import load_function, load_task, one_line
 from samba_rl.cli.settings_file import assignment, help_of, toml_of, toml_value
+from samba_rl.cli.text import text
 from samba_rl.errors import UserError, did_you_mean
 from samba_rl.improve.constraints import KINDS, Constraint
 from samba_rl.improve.limits import FurtherConstraint
@@ -32,8 +36,11 @@ from samba_rl.improve.objectives import Information
 from samba_rl.improve.own_constraint import register_constraint
 from samba_rl.learners import LEARNERS, NONE, UPDATES, Learner, Planning
 from samba_rl.models.zeta import ZETAS
-from samba_rl.presets import find_row, make_settings
+from samba_rl.presets import find_row, make_agent, make_settings
 from samba_rl.ranges import In, Seed, Workers, check
+from samba_rl.runs.folder import TRIALS, free_folder
+from samba_rl.runs.policy_file import policy_record
+from samba_rl.runs.rig import filled, parsed_command
 from samba_rl.runs.session import About
 from samba_rl.tasks import TASKS
 
@@ -102,6 +109,15 @@ class Options:
     data_dt: Annotated[float, In("(0, 1e6]")] | None = None
     """Time between two lines of these files, in seconds. Default: from their column `time`, or else the system's time
     step."""
+    first_policy: Annotated[str, tyro.conf.arg(name="first.policy")] = ""
+    """Controller of your own that makes the first trial instead of random actions: a function of observations [B, no]
+    that returns actions [B, nu], as module:function or file.py:function."""
+    rig: str = ""
+    """Command that runs one episode outside of this program: './run_trial {policy} {trial}' gets the file of the policy
+    (JSON) and writes the measurements (CSV). Another exit code than 0 means that it stopped early; --real.timeout
+    limits its time, and --real.on-fault says what happens then."""
+    dry_run: bool = False
+    """Print the first command of --rig and what it would get, and run nothing."""
     device: str = "cpu"
     """Device of the model and the policy: cpu or cuda."""
     threads: Annotated[int, In("[1, 1000]")] | None = None
@@ -118,6 +134,9 @@ class Options:
     """Project of Weights & Biases that gets the curves as well; needs the package wandb and a login."""
     evaluation: bool = True
     """Evaluate the policy at the end, with and without its noise."""
+    evaluation_steps: Annotated[int, In("[1, 1e9]")] | None = None
+    """Number of real steps of the evaluation. Default: 10,000, or 3,000 of a simulator or a planner; none of a rig (a
+    system that runs one episode at a time), which only runs what it is told to."""
     pictures: bool = True
     """Draw pictures at the end."""
 
@@ -164,19 +183,25 @@ def _kind(word: str) -> type[Constraint] | None:
 
 def parsed_train(arguments: list[str]) -> Callable[[], int]:
     """Parse the arguments and return the call that they ask for."""
+    task, options = parsed_options(arguments)
+    return partial(print_config, task, options) if options.print_config else partial(train, task, options)
+
+
+def parsed_options(arguments: list[str], prog: str = PROG) -> tuple[Task, Options]:
+    """Parse the arguments of a command that makes a run; return the system and all options."""
     file = FromFile.of(arguments)
     where, learner, preset = _peek(arguments, file)
     if not where and not {"-h", "--help"} & set(arguments):
         raise UserError(
-            f"no system was given; name one of {', '.join(TASKS)}, or your own as file.py:function; see {PROG} --help"
+            f"no system was given; name one of {', '.join(TASKS)}, or your own as file.py:function; see {prog} --help"
         )
     task = load_task(where) if where else None
-    options = _parse(arguments, task, learner, preset, file)
+    options = _parse(arguments, task, learner, preset, file, prog)
     if task is None or (options.task, options.learner, options.preset) != (where, learner, preset):
         # The guess was wrong: only the parser can tell a system from the value of a flag.
         task = load_task(options.task)
-        options = _parse(arguments, task, options.learner, options.preset, file)
-    return partial(print_config, task, options) if options.print_config else partial(train, task, options)
+        options = _parse(arguments, task, options.learner, options.preset, file, prog)
+    return task, options
 
 
 def _peek(arguments: list[str], file: FromFile) -> tuple[str, str, str]:
@@ -192,7 +217,7 @@ def _peek(arguments: list[str], file: FromFile) -> tuple[str, str, str]:
     return where, named["--learner"], named["--preset"]
 
 
-def _parse(arguments: list[str], task: Task | None, learner: str, preset: str, file: FromFile) -> Options:
+def _parse(arguments: list[str], task: Task | None, learner: str, preset: str, file: FromFile, prog: str) -> Options:
     row = find_row(learner, preset)
     given = file.options(option_kinds())
     settings = file.settings(make_settings("" if task is None else task.name, row, preset), option_kinds())
@@ -206,8 +231,8 @@ def _parse(arguments: list[str], task: Task | None, learner: str, preset: str, f
     values["kind"] = values.pop("constraint.kind")
     where = file.text(SYSTEM, "") or tyro.MISSING
     default = replace(Options(where, settings), **{**values, "learner": learner, "preset": preset})
-    with one_line(PROG), settings_flags():
-        options = tyro.cli(Options, prog=PROG, description=DESCRIPTION, default=default, args=arguments)
+    with one_line(prog), settings_flags():
+        options = tyro.cli(Options, prog=prog, description=DESCRIPTION, default=default, args=arguments)
     check(options)
     if ":" in options.kind:
         # Loaded once; from here on its label stands for it.
@@ -271,7 +296,9 @@ def train(task: Task, options: Options) -> int:
     """Train with a display of the progress, then evaluate and draw."""
     if options.threads is not None:
         torch.set_num_threads(options.threads)
-    out = options.out or _free_folder(task.name, options.learner, options.seed)
+    if options.dry_run:
+        return _rehearse(task, options)
+    out = options.out or free_folder(task.name, options.learner, options.seed)
     settings = options.with_data()
     about = About(options.learner, options.row, options.preset, options.seed, settings, options.device)
 
@@ -285,20 +312,45 @@ def train(task: Task, options: Options) -> int:
             settings=settings,
             device=options.device,
             out=out,
+            rig=options.rig or None,
+            first_policy=load_function(options.first_policy) if options.first_policy else None,
             log=log,
             workers=options.workers,
             stop=stop,
             named=options.task if ":" in options.task else "",
         )
 
-    display = RunDisplay(task, options.task, out, about, tensorboard=options.tensorboard, wandb=options.wandb)
-    return display.run(learning, evaluation=options.evaluation, pictures=options.pictures, workers=options.workers)
+    display = RunDisplay(
+        task, options.task, out, about, rig=options.rig, tensorboard=options.tensorboard, wandb=options.wandb
+    )
+    return display.run(
+        learning,
+        evaluation=options.evaluation,
+        steps=options.evaluation_steps,
+        pictures=options.pictures,
+        workers=options.workers,
+    )
 
 
-def _free_folder(task: str, learner: str, seed: int) -> Path:
-    """Return runs/SYSTEM-LEARNER-SEED, with a number appended if that is taken."""
-    name = re.sub(r"[^\w.-]+", "-", f"{task}-{learner}-{seed}")
-    folder, number = Path("runs") / name, 2
-    while folder.exists():
-        folder, number = Path("runs") / f"{name}-{number}", number + 1
-    return folder
+def _rehearse(task: Task, options: Options) -> int:
+    """Print what the first command of a rig would be and get; nothing is run or written."""
+    if not options.rig:
+        raise UserError("--dry-run shows the command of --rig; give one")
+    settings, out = options.settings, options.out or free_folder(task.name, options.learner, options.seed)
+    agent = make_agent(task, options.row, settings, seed=options.seed)
+    generator = torch.Generator().manual_seed(options.seed)
+    episodes = agent.episodes_due()
+    words = filled(parsed_command(options.rig), out / TRIALS / "0000-0.policy", out / TRIALS / "0000-0.csv")
+    first = agent.is_first_trial
+    what = "the actions of a first trial" if first else "a policy, once the data before the run are learned from"
+    shown = Console(highlight=False)
+    shown.print(f"{episodes} episode{'s' * (episodes != 1)} of trial 0, each with {what}:", soft_wrap=True)
+    shown.print(f"  [bold]{text(shlex.join(words))}[/]", soft_wrap=True)
+    columns = ", ".join(["time", *(one.name for one in (*task.states, *task.actions))])
+    shown.print(
+        f"It writes {task.horizon + 1} rows {task.dt:g} s apart, with the columns {text(columns)}.", soft_wrap=True
+    )
+    if first:
+        record = policy_record(task, agent.first_policy(episodes, generator), 0, {"trial": 0, "episode": 0})
+        shown.print(f"It gets: {text(json.dumps(record))}", soft_wrap=True)
+    return 0

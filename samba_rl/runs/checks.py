@@ -6,16 +6,19 @@ import dataclasses
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Generator, Tensor
 
 from samba_rl.agents.agent import schema_of
-from samba_rl.agents.settings import Settings
+from samba_rl.agents.first import Controller
+from samba_rl.agents.settings import PolicyGradientSettings, Settings
 from samba_rl.data import DataSet
 from samba_rl.data.plain import from_plain, to_plain
 from samba_rl.errors import UserError, did_you_mean
+from samba_rl.runs.rig import parsed_command
 from samba_rl.runs.session import About
 from samba_rl.tasks.task import Measured, Task, no_costs_yet
 from samba_rl.types import Transitions
@@ -182,3 +185,37 @@ def in_order_of(task: Task, data: DataSet, where: str) -> DataSet:
             violation=old.violation[:, columns["constraints"]],
         )
     )
+
+
+def controller_of(function: Callable[[Tensor], Tensor] | None) -> Controller | None:
+    """Return the policy that a user's own controller is."""
+    return None if function is None else Controller(function)
+
+
+def check_elsewhere(settings: Settings, how: str) -> None:
+    """Raise a `UserError` if a run cannot have its trials made outside of this program; `how` names the way."""
+    if not isinstance(settings, PolicyGradientSettings):
+        raise UserError(
+            f"{how} needs a policy that a file can hold, and a planner is none; give a learner whose policy is a "
+            "network, such as samba"
+        )
+    if settings.first.stop is not None:
+        raise UserError(
+            f"first.stop = {settings.first.stop:g}: with {how}, this program does not see a step before the episode is "
+            "over; leave it out, and let the rig stop by itself"
+        )
+
+
+def check_rig(
+    command: str, settings: Settings, out: str | Path | None, controller: Callable[[Tensor], Tensor] | None
+) -> None:
+    """Raise a `UserError` if a run cannot be driven by a command."""
+    parsed_command(command)
+    if controller is not None:
+        raise UserError(
+            "a command cannot be given a controller of yours; run it yourself, and give what it measured with --data "
+            "and --first.samples 0"
+        )
+    if out is None:
+        raise UserError("rig needs a folder for the files that go in and out; give out")
+    check_elsewhere(settings, "a command")

@@ -13,16 +13,18 @@ from samba_rl.data.journal import Journal
 from samba_rl.errors import UserError
 from samba_rl.runs.checkpoints import read_checkpoint
 from samba_rl.runs.differences import differences
+from samba_rl.runs.extending import budgets_in
 from samba_rl.runs.folder import CONFIG, EVALUATION, JOURNAL, METRICS, POLICY, SUMMARY, read_config, read_json
 from samba_rl.runs.limits import breaches_in
 from samba_rl.runs.lock import held
 from samba_rl.runs.manifest import check_whole
+from samba_rl.runs.summary import TOLD, trials_of
 from samba_rl.runs.writer import RECOMPUTED
 from samba_rl.tasks import TASKS
 
-RunState = Literal["running", "finished", "interrupted", "damaged"]
 UNKNOWN = "FILE.py:FUNCTION"
 """Stands for a system of one's own of which nothing is recorded but its title."""
+RunState = Literal["running", "finished", "waiting", "interrupted", "damaged"]
 _TAIL = 200_000
 """Number of bytes at the end of the metrics that are searched for the last trial."""
 
@@ -95,6 +97,8 @@ def overview(folder: Path) -> Overview:
             "changes": differences(config),
             "budget": _number(_at(config, "settings", "real_samples"), int),
         }
+        if more := budgets_in(folder):
+            about["budget"] = more[-1]
         about |= _last_figures(folder)
         if held(folder):
             return Overview(state="running", **about)
@@ -104,6 +108,8 @@ def overview(folder: Path) -> Overview:
             return Overview(state="finished", **{**about, **_end(folder)})
     except UserError as error:
         return Overview(state="damaged", problem=str(error), **about)
+    if trials_of(config) == TOLD:
+        return Overview(state="waiting", problem=_checkpoint_problem(folder), **about)
     return Overview(state="interrupted", problem=_checkpoint_problem(folder), **about)
 
 

@@ -72,7 +72,8 @@ class Run:
 
     def __repr__(self) -> str:
         samples = self.summary.get("real_samples")
-        return f"<Run of {self.learner} on {self.task.name}, seed {self.seed}: {samples} real samples>"
+        place = "" if self.folder is None else f", in {self.folder}"
+        return f"<Run of {self.learner} on {self.task.name}, seed {self.seed}: {samples} real samples{place}>"
 
     @cached_property
     def model(self) -> GPDynamics:

@@ -22,6 +22,10 @@ from samba_rl.runs.session import About
 from samba_rl.tasks import TASKS
 from samba_rl.tasks.task import Task
 
+TOLD, DRIVEN = "told", "rig"
+"""Words in config.json of runs whose trials are told to them, or made by a command."""
+CONTROLLED = "first_policy"
+"""Entry of config.json of runs whose first trial a controller of the user's makes."""
 LAST_TRIALS = 5
 """Number of last trials whose mean return a summary reports."""
 
@@ -39,8 +43,13 @@ def name_of(learner: str | Learner) -> str:
     return "-".join(parts)
 
 
-def config_of(task: Task, about: About, workers: int | None) -> dict[str, Any]:
-    """Return everything that a run depends on, for its config.json."""
+def trials_of(config: Mapping[str, Any]) -> str:
+    """Return how a run gets its trials; empty if it runs the system itself."""
+    return str(config.get("trials", ""))
+
+
+def config_of(task: Task, about: About, workers: int | None, trials: str = "") -> dict[str, Any]:
+    """Return everything that a run depends on, for its config.json; `trials` says how it gets them."""
     return {
         "task": task.name,
         # A modified system of the paper (with another hazard, say) cannot be made again from its name alone.
@@ -53,6 +62,7 @@ def config_of(task: Task, about: About, workers: int | None) -> dict[str, Any]:
         "device": about.device,
         "threads": torch.get_num_threads(),
         "workers": workers,
+        **({"trials": trials} if trials else {}),
         "versions": versions(),
         "row": to_words(about.row),
         "settings": to_plain(about.settings),

@@ -42,14 +42,18 @@ from samba_rl.runs.folder import (
     DATA,
     EARLIER_DATA,
     EVALUATION,
+    EXTENDED,
     FORMAT,
     JOURNAL,
     KINDS,
     METRICS,
     MODEL,
+    NEXT,
     POLICY,
     STEPS,
     SUMMARY,
+    TRIALS,
+    begun,
     json_bytes,
     read_config,
     write_json,
@@ -162,7 +166,8 @@ class RunFolder:
     @property
     def measured(self) -> bool:
         """Return whether this run has measured anything on the real system."""
-        return self.journal.find(0, 0) is not None or bool(self.steps.lines())
+        came_back = any((self.folder / TRIALS).glob("*.csv"))
+        return self.journal.find(0, 0) is not None or bool(self.steps.lines()) or came_back
 
     def __call__(self, event: Event) -> None:
         """Add an event to the metrics."""
@@ -178,6 +183,11 @@ class RunFolder:
             new = {name: value[self._rows :] for name, value in vars(data.transitions).items()}
             append_csv(self.folder / DATA, data.schema, Transitions(**new), anew=self._rows == 0)
         self._rows = len(data)
+
+    def improving_for(self, trial: int) -> None:
+        """Note that the improvement of the policy for a trial begins, unless it had begun in an earlier process."""
+        if trial > begun(self.folder):
+            write_json(self.folder / NEXT, {"trial": trial, "asked": False})
 
     def save(self, state: State) -> None:
         """Write a checkpoint."""
@@ -240,9 +250,12 @@ def _remove(home: Path, lock: Lock, made: list[Path]) -> None:
     """
     try:
         with contextlib.suppress(OSError):
-            for name in (CONFIG, METRICS, JOURNAL, STEPS, DATA, EARLIER_DATA):
+            for name in (CONFIG, METRICS, JOURNAL, STEPS, DATA, EARLIER_DATA, NEXT):
                 (home / name).unlink(missing_ok=True)
             checkpoints.remove_all(home)
+            for policy in (home / TRIALS).glob("*.policy"):
+                policy.unlink()
+            (home / TRIALS).rmdir()
     finally:
         lock.release(remove=True)
     for folder in made:
@@ -263,21 +276,8 @@ def sweep(folder: Path) -> None:
 
 def _check_free(folder: Path) -> None:
     """Raise a `UserError` if a folder holds a run, or anything that has the name of a part of one."""
-    names = (
-        CONFIG,
-        METRICS,
-        JOURNAL,
-        STEPS,
-        DATA,
-        POLICY,
-        MODEL,
-        SUMMARY,
-        EVALUATION,
-        MANIFEST,
-        EARLIER_DATA,
-        checkpoints.FOLDER,
-    )
-    taken = [name for name in names if os.path.lexists(folder / name)]
+    names = (CONFIG, METRICS, JOURNAL, STEPS, DATA, EARLIER_DATA, NEXT, POLICY, MODEL, SUMMARY, EVALUATION, MANIFEST)
+    taken = [name for name in (*names, EXTENDED, TRIALS, checkpoints.FOLDER) if os.path.lexists(folder / name)]
     if {CONFIG, METRICS, JOURNAL, DATA, POLICY, SUMMARY} & set(taken):
         raise UserError(
             f"{folder} already holds a run; continue it with: samba-rl resume {folder}, or give another folder"

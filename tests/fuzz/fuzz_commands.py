@@ -31,7 +31,8 @@ from samba_rl.cli.train import Options
 from samba_rl.errors import UserError
 from samba_rl.learners import LEARNERS
 from samba_rl.presets import PRESETS, make_settings
-from samba_rl.runs.checks import check, earlier_transitions
+from samba_rl.runs.checks import check
+from samba_rl.runs.earlier import earlier_data
 from samba_rl.runs.session import About
 from samba_rl.tasks import TASKS
 from samba_rl.tasks.rollout import rollout
@@ -205,7 +206,8 @@ def stand_ins() -> Iterator[None]:
     def train(task: Task, row: Any, **given: Any) -> None:
         settings = given["settings"]
         about = About(given["name"], row, given["preset"], given["seed"], settings, given["device"])
-        check(task, about, earlier_transitions(task, given["data"] and str(given["data"])))
+        found = earlier_data(task, None, settings)
+        check(task, about, None if found is None else found[0].transitions)
         for path, value in leaves(settings).items():
             interval = FAMILIES[type(settings).__name__].get(path)
             if interval is not None and value is not None and not lies_in(value, interval):

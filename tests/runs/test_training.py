@@ -2,6 +2,8 @@
 
 import json
 import math
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,6 +29,7 @@ from samba_rl.models.zeta import LeaveOneOut
 from samba_rl.presets import make_settings
 from samba_rl.runs import Run, load_run, train
 from samba_rl.runs.evaluation import evaluate
+from samba_rl.runs.folder import Default
 from samba_rl.runs.listing import overview
 from samba_rl.runs.summary import name_of
 from samba_rl.tasks.pendulum import SafePendulum
@@ -256,3 +259,22 @@ def test_a_failure_before_the_first_trial_leaves_no_folder(tmp_path: Path, monke
     with pytest.raises(RuntimeError, match="no rig"):
         train(Line(), preset="smoke", out=tmp_path / "deep" / "down")
     assert not list(tmp_path.iterdir())
+
+
+def test_without_a_folder_a_run_gets_one_and_with_none_it_gets_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    quick: dict[str, Any] = {"preset": "smoke", "seed": 4, "real_samples": 20, "first": {"samples": 10}}
+    runs = [train(Line(), out=Default.FOLDER, **quick) for _ in range(2)]
+    assert [run.folder for run in runs] == [Path("runs/line-samba-4"), Path("runs/line-samba-4-2")]
+    assert "in runs/line-samba-4>" in repr(runs[0]) and same_policy(load_run("runs/line-samba-4", Line()), runs[1])
+    assert train(Line(), out=None, **quick).folder is None
+    assert sorted(path.name for path in Path("runs").iterdir()) == ["line-samba-4", "line-samba-4-2"]
+
+
+def test_the_default_is_a_folder_for_users() -> None:
+    """The tests themselves change it, so another process says what it is."""
+    code = "import inspect, samba_rl; print(inspect.signature(samba_rl.train).parameters['out'].default.value)"
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert said.strip() == "runs/SYSTEM-LEARNER-SEED"
