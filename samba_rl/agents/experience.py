@@ -116,7 +116,7 @@ class Imagination(Experience):
 
     def learn(self, traces: Traces | None, data: Transitions, clock: Clock, *, own: bool) -> Iterator[Notice]:
         """Fit the model to all data; keep the last one if that fails."""
-        self._data = data
+        self._data, first = data, not len(self.model)
         try:
             with clock("fit"):
                 report = self.model.fit(data)
@@ -127,6 +127,8 @@ class Imagination(Experience):
             return
         for problem in report.failed:
             yield Notice(f"the model keeps its last good hyper-parameters: {problem}")
+        if first:
+            yield from map(Notice, self.model.plausible.unseen(self._task))
 
     def controls(self, *, last: bool) -> int:
         """Return how many control iterations the settings ask for."""

@@ -17,6 +17,7 @@ from samba_rl.models.calibration import conformal_factor, episode_scores
 from samba_rl.models.correlated import CorrelatedHyper
 from samba_rl.models.fit_report import FitReport, judge
 from samba_rl.models.likelihood import FitSettings, Hyper
+from samba_rl.models.measured import Plausible
 from samba_rl.models.normalise import Normaliser, inputs_and_targets
 from samba_rl.models.posterior import AnyHyper, Posterior, condition, fit_any_hyper, posterior_kind
 from samba_rl.types import State, Transitions
@@ -47,10 +48,10 @@ class GPSettings:
 
 
 class Prediction(NamedTuple):
-    """Predictions at B queries, in the units of the state."""
+    """Predictions at B queries, in the units of the state and of measured costs."""
 
     mean: Tensor
-    """Expected changes of the predicted state dimensions [B, D]."""
+    """Expected changes of the predicted state dimensions, then measured costs [B, D]."""
     variance: Tensor
     """Variances of the function, without noise, calibrated [B, D]."""
     zeta: Tensor | None
@@ -59,7 +60,8 @@ class Prediction(NamedTuple):
 
 @final
 class GPDynamics:
-    """Predicts from `Task.model_inputs` by how much a step changes the state, and with what uncertainty."""
+    """Predicts from `Task.model_inputs` how a step changes the state, what it costs if that is only measured, and with
+    what uncertainty."""
 
     def __init__(self, task: Task, settings: GPSettings | None = None, device: str | torch.device = "cpu") -> None:
         self.task = task
@@ -89,6 +91,13 @@ class GPDynamics:
     def factor(self) -> Tensor:
         """Return the factors by which calibration scales the predicted standard deviations [D]; 1 without it."""
         return self._factor.to(self.dtype)
+
+    @property
+    def motion_noise(self) -> Tensor:
+        """Return the noise variances that imagined steps have [D]: none on measured costs."""
+        noise = self.noise
+        noise[len(self.task.predicted) :] = 0.0
+        return noise
 
     @property
     def target_scale(self) -> Tensor:
@@ -182,6 +191,9 @@ class GPDynamics:
         self._rollout_inputs, self._rollout_targets = self._inputs.to(like), self._targets.to(like)
         self._spread = self._rollout_targets.scale * self._factor.to(like)
         self._splits: dict[tuple[int, int], list[tuple[Posterior, Posterior]]] = {}
+        first = len(self.task.predicted)
+        costs, errors = self._targets.restored(posterior.targets), posterior.loo_errors() * self._targets.scale
+        self.plausible = Plausible.of(costs[:, first:].to(like), errors[:, first:].to(like))
 
     def _drop_posterior(self) -> None:
         """Forget the posterior and everything derived from it."""
@@ -204,7 +216,7 @@ class GPDynamics:
 
     def denormalised(self, changes: Tensor) -> Tensor:
         """Return normalised changes of state [B, D] in the units of the state."""
-        return changes * self._rollout_targets.scale + self._rollout_targets.mean
+        return self._rollout_targets.restored(changes)
 
     def surprise(self, transitions: Transitions) -> float:
         """Return how far unseen transitions lie from their predictions.

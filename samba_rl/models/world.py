@@ -78,23 +78,24 @@ class ModelWorld:
 
     def step(self, x: Tensor, u: Tensor, active: Tensor | None = None) -> Step:
         """Imagine one step of every episode, from states x [n, nx] with actions u [n, nu]."""
-        change, zeta = self._sample(self.task.model_inputs(x, u))
-        x_next = self._advance(x, change)
+        outputs, zeta = self._sample(self.task.model_inputs(x, u))
+        x_next = self._advance(x, outputs)
+        costs = self._model.plausible(outputs[:, len(self.task.predicted) :]) if self.task.measured else None
         never = torch.zeros(len(x), dtype=torch.bool, device=x.device)
-        return Step(x_next, self.task.charge(x, u, x_next), never, never, zeta)
+        return Step(x_next, self.task.charge(x, u, x_next, costs), never, never, zeta)
 
     def _sample(self, queries: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Sample the change of state [n, D] at queries [n, ni]; return it with ζ [n], if that is measured."""
+        """Sample the model's outputs [n, D] at queries [n, ni]; return them with ζ [n], if that is measured."""
         if self._functions is not None:
             change = self._functions(queries)
             if self._noise:
-                change = change + self._model.noise.sqrt() * self._normal(change)
+                change = change + self._model.motion_noise.sqrt() * self._normal(change)
             return change, None if self._zeta is None else self._zeta.predict(self._model, queries)[1]
         if self._zeta is None:
             prediction, zeta = self._model.predict(queries), None
         else:
             prediction, zeta = self._zeta.predict(self._model, queries)
-        variance = prediction.variance + self._model.noise if self._noise else prediction.variance
+        variance = prediction.variance + self._model.motion_noise if self._noise else prediction.variance
         return prediction.mean + variance.sqrt() * self._normal(prediction.mean), zeta
 
     def _normal(self, like: Tensor) -> Tensor:

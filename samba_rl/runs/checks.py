@@ -51,11 +51,9 @@ def check(task: Task, about: About, earlier: Transitions | None, *, resuming: bo
     _check_device(about.device)
     settings.constraints(row, task.constraints)  # raises if a limit does not fit the system or the update
     if row.source.imagines:
-        try:
-            x = torch.zeros(1, len(task.states), dtype=torch.float64)
-            task.charge(x, torch.zeros(1, len(task.actions), dtype=torch.float64), x)
-        except UserError as error:
-            raise UserError(f"{error}. Learning on a model needs the cost and the safety cost as functions") from error
+        zeros = torch.zeros(1, len(task.states) + len(task.actions) + len(task.measured), dtype=torch.float64)
+        x, u, costs = zeros.split([len(task.states), len(task.actions), len(task.measured)], dim=1)
+        task.charge(x, u, x, costs)  # raises if a function of the user does not work on batches
     horizon, first = task.horizon, settings.first.samples
     rounded = -(-first // horizon) * horizon
     if max(rounded, horizon) > settings.real_samples:

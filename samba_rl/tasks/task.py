@@ -75,6 +75,10 @@ class Task(ABC):
     start from recorded start states instead."""
     known_dynamics: bool = True
     """True if `step` implements the equations of motion; if False, the system runs only in `world()`."""
+    known_cost: bool = True
+    """True if the cost is a function; if False, it is only measured, and a model learns it beside the dynamics."""
+    known_safety: bool = True
+    """True if the safety cost is a function; if False, it is only measured, and a model learns it likewise."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.horizon, int) or self.horizon < 1:
@@ -212,12 +216,22 @@ class Task(ABC):
                 centre[i], scale[i] = (quantity.low + quantity.high) / 2, (quantity.high - quantity.low) / 2
         return centre, torch.where(scale > 1e-9, scale, torch.ones_like(scale))
 
+    @cached_property
+    def measured(self) -> tuple[str, ...]:
+        """Return the names of the k costs that are only measured: "cost", the constraints, both or none."""
+        return (() if self.known_cost else ("cost",)) + (() if self.known_safety else self.constraints)
+
     @final
-    def charge(self, x: Tensor, u: Tensor, x_next: Tensor) -> Charges:
-        """Return the costs of steps from x to x_next, both [B, nx], under actions [B, nu] within their bounds."""
+    def charge(self, x: Tensor, u: Tensor, x_next: Tensor, measured: Tensor | None = None) -> Charges:
+        """Return the costs of steps from x to x_next, both [B, nx], under actions [B, nu] within their bounds.
+
+        `measured` [B, k] are the costs that are not known as functions, in the order of their names.
+        """
         at = x if self.cost_of == "departure" else x_next
-        safety = self.safety(x_next, u)
-        return Charges(self._cost(at, u), safety, self._violation(x_next, u, safety))
+        cost = self._cost(at, u) if self.known_cost or measured is None else measured[:, 0]
+        known = self.known_safety or measured is None
+        safety = self.safety(x_next, u) if known else measured[:, -len(self.constraints) :]
+        return Charges(cost, safety, self._violation(x_next, u, safety))
 
 
 def no_costs_yet(task: Task, x: Tensor) -> Tensor:

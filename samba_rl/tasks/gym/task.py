@@ -95,6 +95,8 @@ class GymTask(Task):
             parallel=not isinstance(env, gymnasium.Env),
             pure_start=False,
             known_dynamics=False,
+            known_cost=cost is not None,
+            known_safety=safety is not None,
         )
         own = {
             "env": env,
