@@ -79,7 +79,7 @@ class ModelWorld:
     def step(self, x: Tensor, u: Tensor, active: Tensor | None = None) -> Step:
         """Imagine one step of every episode, from states x [n, nx] with actions u [n, nu]."""
         outputs, zeta = self._sample(self.task.model_inputs(x, u))
-        x_next = self._advance(x, outputs)
+        x_next = self._advance(self.task.carry(x, u), outputs)
         costs = self._model.plausible(outputs[:, len(self.task.predicted) :]) if self.task.measured else None
         never = torch.zeros(len(x), dtype=torch.bool, device=x.device)
         return Step(x_next, self.task.charge(x, u, x_next, costs), never, never, zeta)

@@ -59,7 +59,10 @@ class Task(ABC):
     constraints: tuple[str, ...]
     """Names of the m safety costs, in the order of the columns of `safety`."""
     predicted: tuple[int, ...]
-    """Columns of the state that a dynamics model predicts; the others are constant within an episode."""
+    """Columns of the state that a dynamics model predicts."""
+    carried: tuple[int, ...] = ()
+    """Column of the state and action [nx + nu] that each column of the next state holds, before the predicted change is
+    added; empty: a state keeps what is not predicted."""
     horizon: int = 30
     """Number of steps per episode."""
     dt: float
@@ -215,6 +218,11 @@ class Task(ABC):
             if math.isfinite(quantity.low) and math.isfinite(quantity.high):
                 centre[i], scale[i] = (quantity.low + quantity.high) / 2, (quantity.high - quantity.low) / 2
         return centre, torch.where(scale > 1e-9, scale, torch.ones_like(scale))
+
+    @final
+    def carry(self, x: Tensor, u: Tensor) -> Tensor:
+        """Return the states [B, nx] after x [B, nx] and actions u [B, nu], without the predicted changes."""
+        return torch.cat([x, u], dim=-1)[:, list(self.carried)] if self.carried else x
 
     @cached_property
     def measured(self) -> tuple[str, ...]:

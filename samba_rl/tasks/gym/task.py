@@ -13,6 +13,7 @@ from torch import Generator, Tensor
 
 from samba_rl.errors import UserError
 from samba_rl.tasks.gym.adapters import Source, action_box, make_env, name_of, observed, time_limit
+from samba_rl.tasks.gym.history import carried, with_history
 from samba_rl.tasks.gym.simulation import GymSimulationFactory, Measures
 from samba_rl.tasks.simulation import SimulatedWorld
 from samba_rl.tasks.task import Quantity, Task
@@ -25,7 +26,7 @@ Function: TypeAlias = Callable[[Tensor, Tensor], Tensor]
 @final
 @dataclass(frozen=True, init=False)
 class GymTask(Task):
-    """A Gymnasium environment as a task, with the flattened observation as its state.
+    """A Gymnasium environment as a task, with the flattened observation, or the last few, as its state.
 
     Whatever is not given as a function is measured: the cost is the negative reward; the safety cost is `info["cost"]`
     or the cost of a 6-tuple environment; a violation is `info["violation"]` or else any positive safety cost.
@@ -41,6 +42,8 @@ class GymTask(Task):
     """True where states and actions are unsafe; None if it is measured or follows from the safety cost."""
     done_function: Callable[[Tensor], Tensor] | None
     """True where states end an episode; None if only the environment and the horizon end it."""
+    history: int
+    """Number of observations in the state, with the actions between them."""
 
     def __init__(
         self,
@@ -54,6 +57,7 @@ class GymTask(Task):
         horizon: int | None = None,
         dt: float | None = None,
         cost_of: Literal["departure", "arrival"] = "arrival",
+        history: int = 1,
     ) -> None:
         """Describe the environment.
 
@@ -68,6 +72,8 @@ class GymTask(Task):
             horizon: Number of steps per episode; None: the environment's time limit.
             dt: Time between two steps, in seconds; None: the environment's `dt`, or 1.
             cost_of: State that a step is charged for: the one it leaves (departure) or the one it reaches (arrival).
+            history: Number of last observations that the state holds, newest first, followed by the actions between
+                them; more than 1 if a single observation does not show what will happen next.
         """
         probe, name = make_env(env), name_of(env)
         if not name.isprintable() or name.startswith("<") or isinstance(env, partial):
@@ -80,7 +86,11 @@ class GymTask(Task):
         seconds = dt if dt is not None else float(getattr(probe.unwrapped, "dt", 1.0))
         if not isinstance(env, gymnasium.Env):
             probe.close()
+        if not isinstance(history, int) or history < 1:
+            raise UserError(f"{name}: history = {history!r} must be a whole number of at least 1 observation")
         low, high = box.low.ravel(), box.high.ravel()
+        columns = carried(len(states), low.size, history) if history > 1 else ()
+        newest, states = len(states), with_history(states, history, low, high)
         super().__init__(
             name=name,
             title=name,
@@ -88,7 +98,8 @@ class GymTask(Task):
             observations=states,
             actions=tuple(Quantity(f"action {i}", "", float(low[i]), float(high[i])) for i in range(low.size)),
             constraints=tuple(constraints),
-            predicted=tuple(range(len(states))),
+            predicted=tuple(range(newest)),
+            carried=columns,
             horizon=steps,
             dt=seconds,
             cost_of=cost_of,
@@ -104,6 +115,7 @@ class GymTask(Task):
             "safety_function": safety,
             "violation_function": violation,
             "done_function": done,
+            "history": history,
         }
         for key, value in own.items():
             object.__setattr__(self, key, value)
@@ -169,7 +181,7 @@ class GymTask(Task):
             safety=self.safety_function is None,
             violation=self.violation_function is None and self.safety_function is None,
         )
-        factory = GymSimulationFactory(self.env, measures, self.constraints)
+        factory = GymSimulationFactory(self.env, measures, self.constraints, self.history)
         return SimulatedWorld(self, factory, 0 if rig else workers, rig=rig)
 
     def _columns(self, what: str, function: Function, x: Tensor, u: Tensor | None) -> Tensor:
