@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from samba_rl.agents.settings import PolicyGradientSettings, Settings
 from samba_rl.benchmark.audit import Audit
+from samba_rl.benchmark.names import task_named
 from samba_rl.data.files import JSON_LIMIT, disk_error, read_own, replacing
 from samba_rl.data.plain import from_plain, to_plain
 from samba_rl.errors import UserError
@@ -18,7 +19,6 @@ from samba_rl.events import Event, ImprovementReport, TrialReport
 from samba_rl.learners import find_learner
 from samba_rl.presets import make_settings
 from samba_rl.runs.evaluation import Evaluation
-from samba_rl.tasks import make_task
 
 if TYPE_CHECKING:
     from samba_rl.runs import Run
@@ -47,21 +47,27 @@ class Cell:
     """Limit ξ on the safety cost of a trajectory; None: the preset's."""
     budget_scale: float = 1.0
     """Share of the preset's real samples that is spent."""
+    trials: int | None = None
+    """Number of real trials after the first; None: as many as the preset's real samples allow."""
 
     @property
     def name(self) -> str:
         """Return the name of the cell's file and folder."""
         limit = "" if self.limit is None else f"-xi{self.limit:g}"
         scale = "" if self.budget_scale == 1 else f"-budget{self.budget_scale:g}"
-        return f"{self.task}-{self.learner}-{self.preset}{limit}{scale}-{self.seed}"
+        trials = "" if self.trials is None else f"-{self.trials}trials"
+        return f"{self.task}-{self.learner}-{self.preset}{limit}{scale}{trials}-{self.seed}"
 
     def settings(self) -> Settings:
         """Return the preset's settings with the cell's limit and budget."""
-        settings = make_settings(self.task, self.learner, self.preset)
-        horizon = make_task(self.task).horizon
+        task = task_named(self.task)
+        settings, horizon = make_settings(task, self.learner, self.preset), task.horizon
         if self.limit is not None and find_learner(self.learner).constraint is not None:
             assert isinstance(settings, PolicyGradientSettings)
             settings = replace(settings, constraint=replace(settings.constraint, limit=self.limit, per="trajectory"))
+        if self.trials is not None:
+            first = -(-settings.first.samples // horizon) * horizon
+            settings = replace(settings, real_samples=first + self.trials * settings.episodes * horizon)
         if self.budget_scale == 1:
             return settings
         if not self.budget_scale > 0:
@@ -170,13 +176,13 @@ def run_cell(
     from samba_rl.runs import resume, train
     from samba_rl.runs.folder import CONFIG
 
-    settings = cell.settings()
-    audit = Audit(make_task(cell.task), find_learner(cell.learner), settings, folder, steps, workers, cell.seed)
+    settings, task = cell.settings(), task_named(cell.task)
+    audit = Audit(task, find_learner(cell.learner), settings, folder, steps, workers, cell.seed)
     if (folder / CONFIG).exists():
-        run = _when_free(lambda: resume(folder, log=log, workers=workers, watch=audit))
+        run = _when_free(lambda: resume(folder, task, log=log, workers=workers, watch=audit))
     else:
         run = train(
-            cell.task,
+            task,
             cell.learner,
             preset=cell.preset,
             seed=cell.seed,

@@ -171,7 +171,7 @@ def cell_of(run: Run) -> Cell:
     cell = Cell(run.task.name, run.learner, run.seed, run.preset)
     whole = [one.limit * (run.task.horizon if one.per_step else 1) for one in run.constraints[:1]]
     try:
-        usual = make_settings(run.task.name, run.learner, run.preset)
+        usual = make_settings(run.task, run.learner, run.preset)
         for scale in (1.0, run.settings.real_samples / usual.real_samples):
             for xi in (None, *whole):
                 named = replace(cell, limit=xi, budget_scale=scale)
@@ -186,7 +186,7 @@ def cell_of(run: Run) -> Cell:
 def changes(run: Run) -> list[tuple[str, Any]]:
     """Return the names and values of the settings that differ from those of the run's learner and preset."""
     try:
-        usual = _named(find_learner(run.learner), make_settings(run.task.name, run.learner, run.preset))
+        usual = _named(find_learner(run.learner), make_settings(run.task, run.learner, run.preset))
     except UserError:  # a user's own learner
         return []
     return [(name, value) for name, value in _named(run.row, run.settings).items() if usual.get(name) != value]

@@ -17,6 +17,7 @@ from samba_rl.cli.text import duration, text
 from samba_rl.errors import UserError
 
 if TYPE_CHECKING:
+    from samba_rl.benchmark.cells import Cell
     from samba_rl.benchmark.grid import Backend, GridRun, State
 
 SMOKE_STEPS = 500
@@ -25,59 +26,76 @@ MARKS = {"waiting": "·", "running": "▸", "finished": "✓", "failed": "✗"}
 
 
 def benchmark(
-    grid: Annotated[Literal["paper", "smoke"], tyro.conf.Positional],
+    grid: Annotated[Literal["paper", "smoke", "generality"], tyro.conf.Positional],
     learners: str = "",
     tasks: str = "",
-    seeds: int = 3,
+    seeds: int | None = None,
     first_seed: int = 100,
     preset: str = "default",
     limits: str = "",
     budget_scale: float = 1.0,
-    out: Path = Path("results"),
+    systems: str = "",
+    limit: Literal["both", "with", "without"] = "both",
+    noise: Literal["both", "with", "without"] = "both",
+    out: Path | None = None,
     runs: Path = Path("runs/benchmark"),
     jobs: int | None = None,
     ray: str = "",
     device: str = "cpu",
-    steps: int = 10_000,
+    steps: int | None = None,
 ) -> int:
-    """Run a grid of learners, systems and seeds, and make the paper's tables.
+    """Run a grid of learners, systems and seeds, and make its tables.
 
     Finished cells are kept, one file each, and skipped next time; interrupted cells are continued. A cell that fails is
     tried once more, and does not stop the others.
 
     Args:
         grid: paper: all ten learners on the three systems. smoke: about a minute, to see whether everything works.
+            generality: systems that nobody tuned for, with the general preset.
         learners: Learners to run, separated by commas, as in samba,sppo. Default: all.
         tasks: Systems to run, separated by commas. Default: all; for smoke, the pendulum.
-        seeds: Number of seeds.
+        seeds: Number of seeds. Default: 3; for generality, 10.
         first_seed: First seed.
         preset: Preset of the settings: default, or paper, whose budgets take hours to days.
         limits: Limits on a trajectory's safety cost, separated by commas, as in 0.25,0.75. Default: the preset's.
         budget_scale: Share of the preset's real samples to spend.
-        out: Folder for the finished cells and the tables.
+        systems: Systems of the generality suite, separated by commas, as in pendulum,course. Default: all.
+        limit: Learners of the generality suite: with a limit, without one, or both.
+        noise: Systems of the generality suite: with measurement noise, without it, or both.
+        out: Folder for the finished cells and the tables. Default: results; for generality, results/generality.
         runs: Folder for the runs; interrupted cells are continued from there.
         jobs: Number of cells to run at a time. Default: one per core.
         ray: Address of a Ray cluster to run on, or auto for the one that this machine belongs to.
         device: Device of the models and the policies: cpu or cuda.
-        steps: Number of steps to evaluate each cell.
+        steps: Number of steps to evaluate each cell. Default: 10,000; for generality, 2,000.
     """
     from samba_rl.benchmark.grid import Grid, GridRun
     from samba_rl.learners import LEARNERS
     from samba_rl.tasks import TASKS
 
+    suite = grid == "generality"
+    others = {"tasks": tasks != "", "limits": limits != "", "budget-scale": budget_scale != 1}
+    own = {"systems": systems != "", "limit": limit != "both", "noise": noise != "both"}
+    for flag in (name for name, given in (others if suite else own).items() if given):
+        raise UserError(f"--{flag} is not for {grid}, but for {'the other grids' if suite else 'generality'}")
+    steps = (2_000 if suite else 10_000) if steps is None else steps
+    out = (Path("results/generality") if suite else Path("results")) if out is None else out
     if steps < 1:
         raise UserError(f"--steps {steps}: at least 1 is needed")
-    chosen = Grid(
-        learners=_names(learners) or tuple(LEARNERS),
-        tasks=_names(tasks) or (("safe-pendulum",) if grid == "smoke" else tuple(TASKS)),
-        seeds=1 if grid == "smoke" else seeds,
-        first_seed=first_seed,
-        preset="smoke" if grid == "smoke" else preset,
-        limits=_numbers(limits),
-        budget_scale=budget_scale,
-    )
+    if suite:
+        cells = _suite(_names(systems), _names(learners), limit, noise, seeds, first_seed, preset)
+    else:
+        cells = Grid(
+            learners=_names(learners) or tuple(LEARNERS),
+            tasks=_names(tasks) or (("safe-pendulum",) if grid == "smoke" else tuple(TASKS)),
+            seeds=1 if grid == "smoke" else 3 if seeds is None else seeds,
+            first_seed=first_seed,
+            preset="smoke" if grid == "smoke" else preset,
+            limits=_numbers(limits),
+            budget_scale=budget_scale,
+        ).cells()
     console = Console(highlight=False)
-    run = GridRun(chosen.cells(), out)
+    run = GridRun(cells, out)
     kept = sum(state.kept for state in run.states.values())
     console.print(f"{len(run.states)} cells, {kept} already finished. Results go to [bold]{text(out)}[/].")
     if kept < len(run.states):
@@ -92,8 +110,33 @@ def benchmark(
         failed = []
     for state in failed:
         console.print(f"[red]Failed twice:[/] {text(state.cell.name)}: {text(state.why)}", soft_wrap=True)
-    _tables(console, out)
+    _tables(console, out, suite=suite)
     return 1 if failed else 0
+
+
+def _suite(
+    systems: tuple[str, ...],
+    learners: tuple[str, ...],
+    limit: Literal["both", "with", "without"],
+    noise: Literal["both", "with", "without"],
+    seeds: int | None,
+    first_seed: int,
+    preset: str,
+) -> list[Cell]:
+    """Return the cells of the generality suite."""
+    from samba_rl.benchmark.generality import LEARNERS, Suite
+    from samba_rl.benchmark.systems import SYSTEMS
+
+    chosen = Suite(
+        systems=systems or tuple(SYSTEMS),
+        learners=learners or LEARNERS,
+        limit=limit,
+        noise=noise,
+        seeds=10 if seeds is None else seeds,
+        first_seed=first_seed,
+        preset=preset,
+    )
+    return chosen.cells()
 
 
 def _backend(ray: str, jobs: int | None, runs: Path, device: str, steps: int) -> Backend:
@@ -117,14 +160,20 @@ def _numbers(words: str) -> tuple[float, ...]:
         raise UserError(f"--limits {words}: give numbers separated by commas, such as 0.25,0.75") from error
 
 
-def _tables(console: Console, out: Path) -> None:
+def _tables(console: Console, out: Path, *, suite: bool) -> None:
     from samba_rl.benchmark.cells import read_results
     from samba_rl.benchmark.tables import all_tables
     from samba_rl.benchmark.writers import write_tables
 
     if not out.is_dir():
         return
-    written = write_tables(all_tables(read_results(out)), out / "tables")
+    results = read_results(out)
+    if suite:
+        from samba_rl.benchmark.generality import table
+
+        written = write_tables([table(results)], out / "tables")
+    else:
+        written = write_tables(all_tables(results), out / "tables")
     for path in written:
         if path.suffix == ".md":
             console.print(path.read_text(encoding="utf-8"), markup=False, soft_wrap=True)

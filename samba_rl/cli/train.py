@@ -145,7 +145,7 @@ def _peek(arguments: list[str]) -> tuple[str, str, str]:
 
 
 def _parse(arguments: list[str], task: Task | None, learner: str, preset: str) -> Options:
-    settings = make_settings("" if task is None else task.name, learner, preset)
+    settings = make_settings("" if task is None else task, learner, preset)
     if isinstance(settings, PolicyGradientSettings):
         settings = replace(settings, more_constraints=_more_constraints(arguments))
     else:

@@ -67,7 +67,7 @@ def train(
     """
     system = make_task(task) if isinstance(task, str) else task
     row = find_learner(learner)
-    usual = make_settings(system.name, row, preset)
+    usual = make_settings(system, row, preset)
     chosen = changed(usual if settings is None else settings, changes)
     if isinstance(data, (str, Path)):
         chosen = replace(chosen, first=replace(chosen.first, data=str(data)))

@@ -31,6 +31,21 @@ def test_a_small_grid_from_the_command_to_its_tables(
     assert {path: path.stat().st_mtime_ns for path in Path("results").glob("*.json")} == before
 
 
+def test_a_part_of_the_generality_suite_from_the_command_to_its_table(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    part = ["--systems", "mountain-car", "--noise", "with", "--limit", "without", "--seeds", "1"]
+    command = ["benchmark", "generality", *part, "--preset", "smoke", "--steps", "80", "--jobs", "1"]
+    assert main(command) == 0
+    told = capsys.readouterr().out
+    assert "mountain-car-noisy-ppilco-smoke-5trials-100: finished in" in told
+    assert "| MountainCarContinuous-v0 | yes | ppilco | none | 1 | 0 " in told
+    assert {path.suffix for path in Path("results/generality/tables").glob("generality.*")} >= {".md", ".csv", ".tex"}
+    assert main(command) == 0
+    assert "1 cells, 1 already finished" in capsys.readouterr().out
+
+
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="looks for processes as Linux lists them")
 def test_a_benchmark_that_is_terminated_ends_its_cells(tmp_path: Path) -> None:
     command = ["-m", "samba_rl", "benchmark", "paper", "--learners", "samba", "--tasks", "safe-pendulum", "--jobs", "1"]
@@ -55,6 +70,10 @@ def test_a_benchmark_that_is_terminated_ends_its_cells(tmp_path: Path) -> None:
         (["paper", "--tasks", "pendulum"], "no system is called 'pendulum'"),
         (["paper", "--limits", "0.25,lots"], "--limits 0.25,lots: give numbers separated by commas"),
         (["paper", "--seeds", "0"], "seeds = 0; at least 1 is needed"),
+        (["generality", "--systems", "coarse"], "the suite has no system 'coarse'; did you mean 'course'?"),
+        (["generality", "--tasks", "safe-pendulum"], "--tasks is not for generality, but for the other grids"),
+        (["paper", "--noise", "with"], "--noise is not for paper, but for generality"),
+        (["generality", "--learners", "ppo", "--limit", "with"], "--limit with: none of the learners ppo is so"),
         (["smoke", "--steps", "0"], "--steps 0: at least 1 is needed"),
         (["smoke", "--jobs", "0"], "jobs = 0; at least 1 is needed"),
         (["smoke", "--ray", "127.0.0.1:1"], "no Ray cluster answers at '127.0.0.1:1'"),
