@@ -54,7 +54,8 @@ class Repeat(gymnasium.Wrapper[Any, Any, Any, Any]):
 
     def step(self, action: object) -> FiveTuple:
         """Take up to so many steps, fewer if the episode ends."""
-        rewards, costs, info = 0.0, 0.0, {}
+        rewards, costs = 0.0, 0.0
+        info: Info = {}
         for _ in range(self._times):
             observation, reward, terminated, truncated, info = self.env.step(action)
             rewards, costs = rewards + float(reward), costs + float(info.get("cost", 0.0))
@@ -83,8 +84,7 @@ class Noisy(gymnasium.Wrapper[Any, Any, Any, Any]):
 
     def step(self, action: object) -> FiveTuple:
         """Take a step; reward and cost have no noise."""
-        observation, *rest = self.env.step(action)
-        reward, terminated, truncated, info = rest
+        observation, reward, terminated, truncated, info = self.env.step(action)
         return self._measured(observation), reward, terminated, truncated, info
 
     def _measured(self, observation: NDArray[np.float64]) -> NDArray[np.float64]:

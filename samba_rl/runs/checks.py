@@ -52,7 +52,7 @@ def check(task: Task, about: About, earlier: Transitions | None, *, resuming: bo
     settings.constraints(row, task.constraints)  # raises if a limit does not fit the system or the update
     if row.source.imagines:
         zeros = torch.zeros(1, len(task.states) + len(task.actions) + len(task.measured), dtype=torch.float64)
-        x, u, costs = zeros.split([len(task.states), len(task.actions), len(task.measured)], dim=1)
+        x, u, costs = torch.split(zeros, [len(task.states), len(task.actions), len(task.measured)], dim=1)
         task.charge(x, u, x, costs)  # raises if a function of the user does not work on batches
     horizon, first = task.horizon, settings.first.samples
     rounded = -(-first // horizon) * horizon

@@ -237,8 +237,8 @@ class Task(ABC):
         """
         at = x if self.cost_of == "departure" else x_next
         cost = self._cost(at, u) if self.known_cost or measured is None else measured[:, 0]
-        known = self.known_safety or measured is None
-        safety = self.safety(x_next, u) if known else measured[:, -len(self.constraints) :]
+        m = len(self.constraints)
+        safety = self.safety(x_next, u) if self.known_safety or measured is None else measured[:, -m:]
         return Charges(cost, safety, self._violation(x_next, u, safety))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from typing import Any, final
 
 import gymnasium
@@ -28,7 +29,7 @@ class History(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._width = box.low.size
         self._observations: deque[NDArray[np.float64]] = deque(maxlen=k)
         self._actions: deque[NDArray[np.float64]] = deque(maxlen=k - 1)
-        states = with_history(observed(env, str(env)), k, box.low.ravel(), box.high.ravel())
+        states = with_history(observed(env, str(env)), k, box.low.ravel().tolist(), box.high.ravel().tolist())
         low, high = (np.array([getattr(each, end) for each in states]) for end in ("low", "high"))
         self.observation_space = gymnasium.spaces.Box(low, high, dtype=np.float64)
 
@@ -42,10 +43,9 @@ class History(gymnasium.Wrapper[Any, Any, Any, Any]):
 
     def step(self, action: Any) -> FiveTuple:
         """Step the environment and add the action and the observation to the history."""
-        observation, *rest = self.env.step(action)
+        observation, reward, terminated, truncated, info = self.env.step(action)
         self._actions.appendleft(np.asarray(action, dtype=np.float64).ravel())
         self._observations.appendleft(self._flat(observation))
-        reward, terminated, truncated, info = rest
         return self._stacked(), reward, terminated, truncated, info
 
     def _flat(self, observation: object) -> NDArray[np.float64]:
@@ -56,7 +56,7 @@ class History(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 
 def with_history(
-    now: tuple[Quantity, ...], k: int, low: NDArray[np.floating[Any]], high: NDArray[np.floating[Any]]
+    now: tuple[Quantity, ...], k: int, low: Sequence[float], high: Sequence[float]
 ) -> tuple[Quantity, ...]:
     """Return the components of a state that holds k observations `now` and the actions between them."""
     past = [
@@ -66,7 +66,7 @@ def with_history(
     ]
     actions = [
         # Zero, which stands for actions before the start, may lie outside the bounds.
-        Quantity(f"action {i}, {age} step{'s' * (age > 1)} ago", "", min(float(low[i]), 0.0), max(float(high[i]), 0.0))
+        Quantity(f"action {i}, {age} step{'s' * (age > 1)} ago", "", min(low[i], 0.0), max(high[i], 0.0))
         for age in range(1, k)
         for i in range(len(low))
     ]

@@ -90,7 +90,7 @@ class GymTask(Task):
             raise UserError(f"{name}: history = {history!r} must be a whole number of at least 1 observation")
         low, high = box.low.ravel(), box.high.ravel()
         columns = carried(len(states), low.size, history) if history > 1 else ()
-        newest, states = len(states), with_history(states, history, low, high)
+        newest, states = len(states), with_history(states, history, low.tolist(), high.tolist())
         super().__init__(
             name=name,
             title=name,
