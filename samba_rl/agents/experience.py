@@ -17,6 +17,7 @@ from samba_rl.improve.shield import Imagine
 from samba_rl.models.exact import ExactPosterior
 from samba_rl.models.fit_report import FitReport
 from samba_rl.models.gp import GPDynamics, GPSettings
+from samba_rl.models.measured import unknown
 from samba_rl.models.world import ModelSource
 from samba_rl.models.zeta import Zeta
 from samba_rl.tasks.task import Task
@@ -128,7 +129,7 @@ class Imagination(Experience):
         for problem in report.failed:
             yield Notice(f"the model keeps its last good hyper-parameters: {problem}")
         if first:
-            yield from map(Notice, self.model.plausible.unseen(self._task))
+            yield from map(Notice, unknown(self._task, self.model.plausible, data))
 
     def controls(self, *, last: bool) -> int:
         """Return how many control iterations the settings ask for."""

@@ -55,18 +55,23 @@ class Plausible:
         """Return imagined costs [B, k] as they can be."""
         return costs.where(costs > self.least, 0.0).clamp(self.low, self.high)
 
-    def unseen(self, task: Task) -> list[str]:
-        """Return a sentence about each cost that was the same at every step."""
-        sentences = []
-        for i, name in enumerate(task.measured):
-            if bool(self.low[i] < self.high[i]):
-                continue
-            always = f"was {float(self.low[i]):.4g} at every step so far"
-            if name == "cost":
-                sentences.append(f"the cost {always}: there is nothing to improve until a step costs something else")
-            else:
-                sentences.append(
-                    f"the safety cost '{name}' {always}: the model knows of no danger, and a limit restrains nothing, "
-                    "until a step measures another value. Earlier data, or a function safety=..., would tell it before"
-                )
-        return sentences
+
+def unknown(task: Task, plausible: Plausible, transitions: Transitions) -> list[str]:
+    """Return a sentence about each measured cost that was always the same, and about ends that the task cannot tell."""
+    sentences = []
+    for name, low, high in zip(task.measured, plausible.low.tolist(), plausible.high.tolist(), strict=True):
+        always = f"was {low:.4g} at every step so far"
+        if low == high and name == "cost":
+            sentences.append(f"the cost {always}: there is nothing to improve until a step costs something else")
+        elif low == high:
+            sentences.append(
+                f"the safety cost '{name}' {always}: the model knows of no danger, and a limit restrains nothing, "
+                "until a step measures another value. Earlier data, or a function safety=..., would tell it before"
+            )
+    ends = transitions.x_next[transitions.terminated]
+    if len(ends) and not task.done_window and not bool(task.done(ends, ends[:, :0]).any()):
+        sentences.append(
+            f"the system itself has ended {len(ends)} episodes, but imagined ones go on there; tell with done=... in "
+            "which states an episode ends"
+        )
+    return sentences

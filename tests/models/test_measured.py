@@ -8,7 +8,7 @@ from torch import Generator, Tensor
 
 from samba_rl import GymTask, UniformPolicy, rollout
 from samba_rl.models.gp import GPDynamics
-from samba_rl.models.measured import Plausible, measured_costs
+from samba_rl.models.measured import Plausible, measured_costs, unknown
 from samba_rl.models.world import ModelWorld
 from samba_rl.types import Traces
 from tests.tasks.own_envs import Drift, Goal, danger
@@ -100,8 +100,19 @@ def test_a_cost_that_was_never_seen_is_imagined_as_zero_and_told() -> None:
         ModelWorld(model, draw="functions", starts=task.start(5, seeded())), RANDOM, 50, generator=seeded()
     )
     assert not bool(imagined.safety.any()) and not bool(imagined.violation.any()) and imagined.finite
-    [sentence] = model.plausible.unseen(task)
+    [sentence] = unknown(task, model.plausible, real(task, 3).transitions())
     assert sentence.startswith("the safety cost 'safety' was 0 at every step so far: the model knows of no danger")
+
+
+def test_ends_that_only_the_system_knows_are_told(model: GPDynamics) -> None:
+    steps = rollout(
+        TASK.world(workers=0), lambda x, g: torch.full((len(x), 1), 0.5), 3, generator=seeded()
+    ).transitions()
+    [sentence] = unknown(TASK, model.plausible, steps)
+    assert sentence.startswith("the system itself has ended 3 episodes, but imagined ones go on there")
+    told = GymTask("OwnDrift-v0", done=lambda x: x[..., 0].abs() > 3)
+    assert unknown(told, model.plausible, steps) == []
+    assert unknown(TASK, model.plausible, real(TASK, 2).transitions()) == []
 
 
 def test_a_restored_model_imagines_the_same_costs(model: GPDynamics) -> None:
