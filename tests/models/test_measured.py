@@ -1,13 +1,15 @@
 """Costs that are only measured, learned beside the dynamics."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
 from torch import Generator, Tensor
 
 from samba_rl import GymTask, UniformPolicy, rollout
-from samba_rl.models.gp import GPDynamics
+from samba_rl.models.gp import GPDynamics, GPSettings
+from samba_rl.models.likelihood import FitSettings
 from samba_rl.models.measured import Plausible, measured_costs, unknown
 from samba_rl.models.world import ModelWorld
 from samba_rl.types import Traces
@@ -102,6 +104,21 @@ def test_a_cost_that_was_never_seen_is_imagined_as_zero_and_told() -> None:
     assert not bool(imagined.safety.any()) and not bool(imagined.violation.any()) and imagined.finite
     [sentence] = unknown(task, model.plausible, real(task, 3).transitions())
     assert sentence.startswith("the safety cost 'safety' was 0 at every step so far: the model knows of no danger")
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [GPSettings(sparse_above=100, inducing=100), GPSettings(outputs="correlated"), GPSettings(precision="float32")],
+    ids=["sparse", "correlated", "float32"],
+)
+def test_every_kind_of_model_learns_measured_costs(settings: GPSettings) -> None:
+    model = GPDynamics(TASK, replace(settings, fit=FitSettings(iterations=12)))
+    model.fit(real(TASK, 8).transitions())
+    imagined = rollout(ModelWorld(model, starts=TASK.start(40, seeded(7))), RANDOM, 200, generator=seeded())
+    position = imagined.x[:, 1:, 0].abs()
+    assert float((imagined.cost - position)[imagined.active].abs().median()) < 0.1
+    inside = (position < 0.5) & imagined.active
+    assert imagined.finite and float(imagined.safety[inside].mean()) < 0.06
 
 
 def test_ends_that_only_the_system_knows_are_told(model: GPDynamics) -> None:
