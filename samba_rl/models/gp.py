@@ -18,6 +18,7 @@ from samba_rl.models.correlated import CorrelatedHyper
 from samba_rl.models.fit_report import FitReport, judge
 from samba_rl.models.likelihood import FitSettings, Hyper
 from samba_rl.models.measured import Plausible
+from samba_rl.models.measurement import ImaginedNoise, share_of
 from samba_rl.models.normalise import Normaliser, inputs_and_targets
 from samba_rl.models.posterior import AnyHyper, Posterior, condition, fit_any_hyper, posterior_kind
 from samba_rl.types import State, Transitions
@@ -45,6 +46,9 @@ class GPSettings:
     calibration: Literal["none", "conformal"] = "conformal"
     """Widen the predicted standard deviation of each output until 95 % intervals hold for left-out steps and episodes
     (conformal), or leave it as the likelihood has it (none)."""
+    noise: Literal["process", "split"] = "process"
+    """Let all noise move imagined states (process), or only that which the residuals do not show to be measurement
+    noise, whereas the policy sees both (split; an exact model only)."""
 
 
 class Prediction(NamedTuple):
@@ -71,6 +75,7 @@ class GPDynamics:
         self._latent = self.settings.latent if self.settings.outputs == "correlated" else None
         self._hyper: AnyHyper | None = None
         self._posterior: Posterior | None = None
+        self._share: Tensor | None = None
 
     def __len__(self) -> int:
         return 0 if self._posterior is None else len(self._posterior)
@@ -93,11 +98,9 @@ class GPDynamics:
         return self._factor.to(self.dtype)
 
     @property
-    def motion_noise(self) -> Tensor:
-        """Return the noise variances that imagined steps have [D]: none on measured costs."""
-        noise = self.noise
-        noise[len(self.task.predicted) :] = 0.0
-        return noise
+    def imagined_noise(self) -> ImaginedNoise:
+        """Return the noise of imagined steps: that which moves the system, and that which only measurements have."""
+        return ImaginedNoise.of(self.noise, self._share, len(self.task.predicted))
 
     @property
     def target_scale(self) -> Tensor:
@@ -132,6 +135,7 @@ class GPDynamics:
         self._factor = torch.ones_like(of_targets.scale)
         if self.settings.calibration == "conformal":
             self._factor = conformal_factor(single) if whole is None else conformal_factor(single, whole)
+        self._share = share_of(posterior, transitions.episode) if self.settings.noise == "split" else None
         self._set_posterior(posterior)
         self.report = judge(
             posterior,
@@ -262,6 +266,7 @@ class GPDynamics:
             "inputs": dict(vars(self._inputs)),
             "targets": dict(vars(self._targets)),
             "factor": self._factor.clone(),
+            "share": self._share,
             "points": len(self),
             "report": to_plain(self.report),
             "fingerprint": self._fingerprint(),
@@ -287,6 +292,7 @@ class GPDynamics:
         self._inputs = Normaliser(**state["inputs"]).to(raw_inputs)
         self._targets = Normaliser(**state["targets"]).to(raw_inputs)
         self._factor = state["factor"].to(raw_inputs)
+        self._share = state.get("share")
         self._set_posterior(self._condition(self._inputs(raw_inputs), self._targets(raw_targets), self._hyper))
         self.report = from_plain(FitReport, state["report"], "report of the fit")
         return bool(self._fingerprint() == state["fingerprint"])
