@@ -12,6 +12,7 @@ from samba_rl.agents.settings import Settings
 from samba_rl.agents.words import to_words
 from samba_rl.benchmark.audit import read_audit
 from samba_rl.benchmark.cells import Cell, CellResult, read_result, result_of
+from samba_rl.benchmark.names import task_named
 from samba_rl.data.files import JSON_LIMIT, read_own
 from samba_rl.data.plain import to_plain
 from samba_rl.errors import UserError
@@ -147,7 +148,7 @@ def _cell(result: CellResult) -> Found:
     try:
         row = find_learner(cell.learner)
         settings = _named(row, cell.settings())
-        usual = _named(row, make_settings(cell.task, row, cell.preset))
+        usual = _named(row, make_settings(task_named(cell.task), row, cell.preset))
     except UserError:  # the system or the learner is not known here
         settings, usual = {}, {}
     changed = tuple(name for name, value in settings.items() if usual[name] != value)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from samba_rl.errors import UserError
 from samba_rl.tasks import TASKS, make_task
 from samba_rl.tasks.task import Task
 
@@ -37,8 +38,10 @@ def task_named(name: str) -> Task:
     if name in TASKS:
         return make_task(name)
     # Imported here because it needs Gymnasium, which the paper's pendulums do without.
-    from samba_rl.benchmark.systems import make_system
-
+    try:
+        from samba_rl.benchmark.systems import make_system
+    except ImportError as error:
+        raise UserError(f"no system is called '{name}'; the generality suite needs Gymnasium ({error})") from error
     return make_system(name)
 
 
