@@ -69,9 +69,11 @@ def unknown(task: Task, plausible: Plausible, transitions: Transitions) -> list[
                 "until a step measures another value. Earlier data, or a function safety=..., would tell it before"
             )
     ends = transitions.x_next[transitions.terminated]
-    if len(ends) and not task.done_window and not bool(task.done(ends, ends[:, :0]).any()):
+    theirs = not task.known_dynamics and not task.done_window
+    if theirs and len(ends) and not bool(task.done(ends, ends[:, :0]).any()):
+        count = f"{len(ends)} episode{'s' * (len(ends) > 1)}"
         sentences.append(
-            f"the system itself has ended {len(ends)} episodes, but imagined ones go on there; tell with done=... in "
-            "which states an episode ends"
+            f"the system itself has ended {count}, but imagined ones go on there; tell with done=... in which states an "
+            "episode ends"
         )
     return sentences
