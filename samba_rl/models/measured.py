@@ -73,7 +73,7 @@ def unknown(task: Task, plausible: Plausible, transitions: Transitions) -> list[
     if theirs and len(ends) and not bool(task.done(ends, ends[:, :0]).any()):
         count = f"{len(ends)} episode{'s' * (len(ends) > 1)}"
         sentences.append(
-            f"the system itself has ended {count}, but imagined ones go on there; tell with done=... in which states an "
-            "episode ends"
+            f"the system itself has ended {count}, but imagined ones go on there; tell with done=... in which states "
+            "an episode ends"
         )
     return sentences
