@@ -52,7 +52,7 @@ def benchmark(
     Args:
         grid: paper: all ten learners on the three systems. smoke: about a minute, to see whether everything works.
             generality: systems that nobody tuned for, with the general preset.
-        learners: Learners to run, separated by commas, as in samba,sppo. Default: all.
+        learners: Learners to run, separated by commas, as in samba,sppo. Default: all; for generality, samba and ppilco.
         tasks: Systems to run, separated by commas. Default: all; for smoke, the pendulum.
         seeds: Number of seeds. Default: 3; for generality, 10.
         first_seed: First seed.
