@@ -37,11 +37,14 @@ ANY = ""
 """Key of the settings for every system without its own."""
 STEPS = 30
 """Steps of an episode in the paper (max trajectory length)."""
+LEAST_TRIALS = 5
+"""Least number of trials of the policy, however long the episodes are."""
 
 # Learners on a Gaussian-process model ---------------------------------------------------------------------------------
 
 _MODEL = {
-    ANY: ModelBasedSettings(),
+    # The paper's systems have no noise; others may.
+    ANY: ModelBasedSettings(model=GPSettings(noise="split")),
     "safe-pendulum": ModelBasedSettings(
         real_samples=600,
         episodes=1,
@@ -259,16 +262,39 @@ def find_row(learner: str | Learner, preset: str = "default") -> Learner:
     return row
 
 
-def make_settings(task: str, learner: str | Learner = "samba", preset: str = "default") -> Settings:
-    """Return the settings of a learner on the system of that name."""
+def make_settings(task: str | Task, learner: str | Learner = "samba", preset: str = "default") -> Settings:
+    """Return the settings of a learner on a system, or on the system of that name.
+
+    A system that is given itself, and has no preset of its own, has trials of about as many steps as the paper's
+    systems where its episodes are longer than theirs.
+    """
+    name = task if isinstance(task, str) else task.name
     row = find_learner(learner)
     family = _FAMILIES[type(row.source)]
     if preset not in family:
         raise UserError(f"no preset is called '{preset}'; {did_you_mean(preset, family)}")
     systems = family[preset]
-    settings = systems.get(task, systems[ANY])
-    budgets = next((each for name, each in _PAPER_SAMPLES.items() if LEARNERS[name] == row), {})
-    return replace(settings, real_samples=budgets[task]) if preset == "paper" and task in budgets else settings
+    settings = systems.get(name, systems[ANY])
+    if preset == "paper":
+        budgets = next((each for label, each in _PAPER_SAMPLES.items() if LEARNERS[label] == row), {})
+        return replace(settings, real_samples=budgets[name]) if name in budgets else settings
+    if isinstance(task, str) or name in systems or not isinstance(settings, ModelBasedSettings):
+        return settings
+    return _fitted(settings, task.horizon)
+
+
+def _fitted(settings: ModelBasedSettings, horizon: int) -> ModelBasedSettings:
+    """Return settings for a system whose episodes may be longer than `STEPS`: a trial then has fewer of them."""
+    trials = (settings.real_samples - settings.first.samples) // (settings.episodes * STEPS)
+    episodes = min(settings.episodes, max(1, round(settings.episodes * STEPS / horizon)))
+    first = max(1, round(settings.first.samples / horizon)) * horizon
+    least = first + min(trials, LEAST_TRIALS) * episodes * horizon
+    return replace(
+        settings,
+        episodes=episodes,
+        first=replace(settings.first, samples=first),
+        real_samples=max(settings.real_samples, least),
+    )
 
 
 def make_agent(
@@ -285,7 +311,7 @@ def make_agent(
     Without `settings` it has those of the default preset. `log` is called with every event of `ask` and `tell`.
     """
     row = find_learner(learner)
-    chosen = make_settings(task.name, row) if settings is None else settings
+    chosen = make_settings(task, row) if settings is None else settings
     agent = chosen.make_agent(task, row, seed=seed, device=device)
     agent.log = log
     return agent

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from samba_rl.agents.settings import PolicyGradientSettings, Settings
 from samba_rl.agents.words import with_words
 from samba_rl.benchmark.audit import Audit, Audited
+from samba_rl.benchmark.names import task_named
 from samba_rl.benchmark.wide import wide_error
 from samba_rl.data.files import JSON_LIMIT, disk_error, read_own, replacing
 from samba_rl.data.plain import from_plain, to_plain
@@ -24,7 +25,6 @@ from samba_rl.learners import Learner
 from samba_rl.presets import find_row, make_settings
 from samba_rl.runs.checks import changed, nested
 from samba_rl.runs.evaluation import Evaluation
-from samba_rl.tasks import make_task
 from samba_rl.tasks.own import load_task
 from samba_rl.tasks.task import Task
 
@@ -64,6 +64,8 @@ class Cell:
     the cell, never when a result is read."""
     changes: tuple[tuple[str, str], ...] = ()
     """Settings and choices of the row that differ from the preset's: names of flags, and values as JSON."""
+    trials: int | None = None
+    """Number of real trials after the first; None: as many as the preset's real samples allow."""
 
     @property
     def name(self) -> str:
@@ -74,7 +76,9 @@ class Cell:
         if len(changes) > LONGEST:
             # File systems have names of at most 255 bytes.
             changes = f"-{hashlib.sha256(changes.encode()).hexdigest()[:12]}"
-        return re.sub(r"[^\w.=-]+", "-", f"{self.task}-{self.learner}-{self.preset}{limit}{scale}{changes}-{self.seed}")
+        trials = "" if self.trials is None else f"-{self.trials}trials"
+        name = f"{self.task}-{self.learner}-{self.preset}{limit}{scale}{trials}{changes}-{self.seed}"
+        return re.sub(r"[^\w.=-]+", "-", name)
 
     @property
     def shown(self) -> str:
@@ -83,7 +87,7 @@ class Cell:
 
     def system(self) -> Task:
         """Make the system; that of a user's own is loaded from where it was named."""
-        return load_task(self.where) if self.where else make_task(self.task)
+        return load_task(self.where) if self.where else task_named(self.task)
 
     def row(self) -> Learner:
         """Return the learner with the choices that were changed."""
@@ -92,16 +96,20 @@ class Cell:
 
     def settings(self, task: Task | None = None) -> Settings:
         """Return the preset's settings with the cell's limit, budget and changes; `task` is the system, if made."""
-        settings = make_settings(self.task, self.row(), self.preset)
+        # A system of the user's own is only loaded to run the cell.
+        known = task if task is not None or self.where else task_named(self.task)
+        settings = make_settings(known or self.task, self.row(), self.preset)
         changes = {name: json.loads(value) for name, value in self.changes if name not in ROW_WORDS}
         settings = changed(settings, nested(changes))
-        if self.limit is None and self.budget_scale == 1:
+        if self.limit is None and self.budget_scale == 1 and self.trials is None:
             return settings
-        # A system of the user's own is only loaded to run the cell.
-        horizon = (task or make_task(self.task)).horizon
+        horizon = (known or task_named(self.task)).horizon
         if self.limit is not None and self.row().constraint is not None:
             assert isinstance(settings, PolicyGradientSettings)
             settings = replace(settings, constraint=replace(settings.constraint, limit=self.limit, per="trajectory"))
+        if self.trials is not None:
+            first = -(-settings.first.samples // horizon) * horizon
+            settings = replace(settings, real_samples=first + self.trials * settings.episodes * horizon)
         if self.budget_scale == 1:
             return settings
         if not 0 < self.budget_scale < math.inf:

@@ -12,6 +12,7 @@ from samba_rl.agents.settings import Settings
 from samba_rl.agents.words import to_words
 from samba_rl.benchmark.audit import read_audit
 from samba_rl.benchmark.cells import Cell, CellResult, read_result, result_of
+from samba_rl.benchmark.names import task_named
 from samba_rl.data.files import JSON_LIMIT, read_own
 from samba_rl.data.plain import to_plain
 from samba_rl.errors import UserError
@@ -149,7 +150,7 @@ def _cell(result: CellResult) -> Found:
     try:
         row = find_row(cell.learner, cell.preset)
         settings = _named(row, cell.settings())
-        usual = _named(row, make_settings(cell.task, row, cell.preset))
+        usual = _named(row, make_settings(task_named(cell.task), row, cell.preset))
     except UserError:  # the system or the learner is not known here
         settings, usual = {}, {}
     changed = tuple(name for name, value in settings.items() if usual[name] != value)
@@ -173,7 +174,7 @@ def cell_of(run: Run) -> Cell:
     cell = Cell(run.task.name, run.learner, run.seed, run.preset)
     whole = [one.limit * (run.task.horizon if one.per_step else 1) for one in run.constraints[:1]]
     try:
-        usual = make_settings(run.task.name, run.learner, run.preset)
+        usual = make_settings(run.task, run.learner, run.preset)
         for scale in (1.0, run.settings.real_samples / usual.real_samples):
             for xi in (None, *whole):
                 named = replace(cell, limit=xi, budget_scale=scale)
@@ -188,7 +189,7 @@ def cell_of(run: Run) -> Cell:
 def changes(run: Run) -> list[tuple[str, Any]]:
     """Return the names and values of the settings that differ from those of the run's learner and preset."""
     try:
-        usual = _named(find_row(run.learner, run.preset), make_settings(run.task.name, run.learner, run.preset))
+        usual = _named(find_row(run.learner, run.preset), make_settings(run.task, run.learner, run.preset))
     except UserError:  # a user's own learner
         return []
     return [(name, value) for name, value in _named(run.row, run.settings).items() if usual.get(name) != value]

@@ -28,77 +28,115 @@ MARKS = {"waiting": "·", "running": "▸", "finished": "✓", "failed": "✗"}
 
 
 def benchmark(
-    grid: Annotated[Literal["paper", "smoke", "exploration"], tyro.conf.Positional],
+    grid: Annotated[Literal["paper", "smoke", "exploration", "generality"], tyro.conf.Positional],
     learners: str = "",
     tasks: str = "",
-    seeds: Seeds = 3,
+    seeds: Seeds | None = None,
     first_seed: Seed = 100,
     preset: str = "default",
     limits: str = "",
     signals: str = "",
     budget_scale: Annotated[float, In("(0, 1000]")] = 1.0,
-    out: Path = Path("results"),
+    systems: str = "",
+    limit: Literal["both", "with", "without"] = "both",
+    noise: Literal["both", "with", "without"] = "both",
+    out: Path | None = None,
     runs: Path = Path("runs/benchmark"),
     jobs: Annotated[int, In("[1, 1000]")] | None = None,
     ray: str = "",
     device: str = "cpu",
-    steps: Steps = 10_000,
+    steps: Steps | None = None,
 ) -> int:
-    """Run a grid of learners, systems and seeds, and make the paper's tables.
+    """Run a grid of learners, systems and seeds, and make its tables.
 
     Finished cells are kept, one file each, and skipped next time; interrupted cells are continued. A cell that fails is
     tried once more, and does not stop the others.
 
     Args:
         grid: paper: all ten learners on the three systems. smoke: about a minute, to see whether everything works.
-            exploration: SAMBA with each signal ζ and without any, on paired seeds; its cells and tables go to a folder
-            exploration inside OUT.
-        learners: Learners to run, separated by commas, as in samba,sppo. Default: all.
+            exploration: SAMBA with each signal ζ and without any, on paired seeds. generality: systems that nobody
+            tuned for, with the general preset.
+        learners: Learners to run, separated by commas, as in samba,sppo. Default: all; for generality, samba and
+            ppilco.
         tasks: Systems to run, separated by commas; your own as module:function or file.py:function. Default: all; for
             smoke, the pendulum.
-        seeds: Number of seeds.
+        seeds: Number of seeds. Default: 3; for generality, 10.
         first_seed: First seed.
         preset: Preset of the settings: default, or paper, whose budgets take hours to days.
         limits: Limits on a trajectory's safety cost, separated by commas, as in 0.25,0.75. Default: the preset's.
         signals: For exploration: signals ζ to compare, separated by commas, as in none,information. Default: all.
         budget_scale: Share of the preset's real samples to spend.
-        out: Folder for the finished cells and the tables.
+        systems: Systems of the generality suite, separated by commas, as in pendulum,course. Default: all.
+        limit: Learners of the generality suite: with a limit, without one, or both.
+        noise: Systems of the generality suite: with measurement noise, without it, or both.
+        out: Folder for the finished cells and the tables. Default: results; for generality, results/generality.
         runs: Folder for the runs; interrupted cells are continued from there.
         jobs: Number of cells to run at a time. Default: one per core.
         ray: Address of a Ray cluster to run on, or auto for the one that this machine belongs to.
         device: Device of the models and the policies: cpu or cuda.
-        steps: Number of steps to evaluate each cell.
+        steps: Number of steps to evaluate each cell. Default: 10,000; for generality, 2,000.
     """
     from samba_rl.benchmark.grid import Grid
     from samba_rl.learners import LEARNERS
     from samba_rl.tasks import TASKS
 
-    if signals and grid != "exploration":
-        raise UserError(f"--signals {signals}: only `samba-rl benchmark exploration` compares signals")
-    study = grid == "exploration"
-    if study:
-        if learners or limits or preset != "default" or budget_scale != 1:
-            raise UserError("--learners, --limits, --preset and --budget-scale are fixed in the study of exploration")
-        out = out / "exploration"
-        cells = _study(tasks, signals, seeds, first_seed)
+    _refuse_foreign(
+        grid,
+        {
+            "learners": learners != "",
+            "tasks": tasks != "",
+            "preset": preset != "default",
+            "limits": limits != "",
+            "signals": signals != "",
+            "budget-scale": budget_scale != 1,
+            "systems": systems != "",
+            "limit": limit != "both",
+            "noise": noise != "both",
+        },
+    )
+    results = Path("results") if grid in ("paper", "smoke") else Path("results") / grid
+    out = results if out is None else out
+    count = (10 if grid == "generality" else 3) if seeds is None else seeds
+    if grid == "exploration":
+        cells = _study(tasks, signals, count, first_seed)
+    elif grid == "generality":
+        cells = _suite(_names(systems), _names(learners), limit, noise, count, first_seed, preset)
     else:
         cells = Grid(
             learners=_names(learners) or tuple(LEARNERS),
             tasks=_names(tasks) or (("safe-pendulum",) if grid == "smoke" else tuple(TASKS)),
-            seeds=1 if grid == "smoke" else seeds,
+            seeds=1 if grid == "smoke" else count,
             first_seed=first_seed,
             preset="smoke" if grid == "smoke" else preset,
             limits=_numbers(limits),
             budget_scale=budget_scale,
         ).cells()
     console = Console(highlight=False)
-    shown = min(steps, SMOKE_STEPS) if grid == "smoke" else steps
+    usual = {"smoke": SMOKE_STEPS, "generality": 2_000}.get(grid, 10_000)
+    shown = usual if steps is None else min(steps, SMOKE_STEPS) if grid == "smoke" else steps
     failed = run_grid(console, cells, out, ray=ray, jobs=jobs, runs=runs, device=device, steps=shown)
-    if study:
+    if grid == "exploration":
         _study_tables(console, out, tasks)
     else:
-        show_tables(console, out)
+        show_tables(console, out, suite=grid == "generality")
     return 1 if failed else 0
+
+
+FOREIGN = {
+    "paper": ("signals", "systems", "limit", "noise"),
+    "smoke": ("signals", "systems", "limit", "noise"),
+    "exploration": ("learners", "preset", "limits", "budget-scale", "systems", "limit", "noise"),
+    "generality": ("tasks", "limits", "signals", "budget-scale"),
+}
+"""Flags that a grid does not use, because it fixes them or has others instead."""
+
+
+def _refuse_foreign(grid: str, given: dict[str, bool]) -> None:
+    """Raise a `UserError` for a flag that is given, but not for this grid."""
+    for flag in FOREIGN[grid]:
+        if given[flag]:
+            fitting = ", ".join(name for name, foreign in FOREIGN.items() if flag not in foreign)
+            raise UserError(f"--{flag} is not for {grid}, but for {fitting}")
 
 
 def run_grid(
@@ -156,6 +194,31 @@ def _study_tables(console: Console, out: Path, tasks: str) -> None:
     console.print(f"Tables: {text(out / 'exploration.md')}", soft_wrap=True)
 
 
+def _suite(
+    systems: tuple[str, ...],
+    learners: tuple[str, ...],
+    limit: Literal["both", "with", "without"],
+    noise: Literal["both", "with", "without"],
+    seeds: int,
+    first_seed: int,
+    preset: str,
+) -> list[Cell]:
+    """Return the cells of the generality suite."""
+    from samba_rl.benchmark.generality import LEARNERS, Suite
+    from samba_rl.benchmark.systems import SYSTEMS
+
+    chosen = Suite(
+        systems=systems or tuple(SYSTEMS),
+        learners=learners or LEARNERS,
+        limit=limit,
+        noise=noise,
+        seeds=seeds,
+        first_seed=first_seed,
+        preset=preset,
+    )
+    return chosen.cells()
+
+
 def _backend(ray: str, jobs: int | None, runs: Path, device: str, steps: int) -> Backend:
     if ray:
         from samba_rl.benchmark.cluster import RayBackend
@@ -179,7 +242,7 @@ def _numbers(words: str) -> tuple[float, ...]:
     return numbers
 
 
-def show_tables(console: Console, out: Path) -> None:
+def show_tables(console: Console, out: Path, *, suite: bool = False) -> None:
     """Write the tables of the finished cells, and print them."""
     from samba_rl.benchmark.cells import read_results
     from samba_rl.benchmark.tables import all_tables
@@ -187,7 +250,13 @@ def show_tables(console: Console, out: Path) -> None:
 
     if not out.is_dir():
         return
-    written = write_tables(all_tables(read_results(out)), out / "tables")
+    results = read_results(out)
+    if suite:
+        from samba_rl.benchmark.generality import table
+
+        written = write_tables([table(results)], out / "tables")
+    else:
+        written = write_tables(all_tables(results), out / "tables")
     for path in written:
         if path.suffix == ".md":
             console.print(path.read_text(encoding="utf-8"), markup=False, soft_wrap=True)

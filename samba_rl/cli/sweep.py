@@ -152,7 +152,7 @@ def _cell(file: SettingsFile, values: Mapping[str, object]) -> Cell:
     task, row = load_task(where), find_learner(learner)
     if not task.parallel:
         raise UserError(f"{where} is a rig; a sweep would use it for days, so train on it run by run")
-    usual = make_settings(task.name, row, preset)
+    usual = make_settings(task, row, preset)
     options = one.options(option_kinds())
     settings = one.settings(usual, option_kinds())
     plain, before = dict(flat(to_plain(settings))), dict(flat(to_plain(usual)))

@@ -220,7 +220,7 @@ def _peek(arguments: list[str], file: FromFile) -> tuple[str, str, str]:
 def _parse(arguments: list[str], task: Task | None, learner: str, preset: str, file: FromFile, prog: str) -> Options:
     row = find_row(learner, preset)
     given = file.options(option_kinds())
-    settings = file.settings(make_settings("" if task is None else task.name, row, preset), option_kinds())
+    settings = file.settings(make_settings("" if task is None else task, row, preset), option_kinds())
     if isinstance(settings, PolicyGradientSettings):
         limits = _more_constraints(arguments, settings.more_constraints)
         settings = replace(settings, more_constraints=limits)

@@ -138,6 +138,10 @@ class CorrelatedPosterior:
         """Return the leave-one-out z-score of each target, in predictive standard deviations [n, D]."""
         return self.leave[..., -1] / self.leave[..., :-1].square().sum(-1).sqrt()
 
+    def loo_errors(self) -> Tensor:
+        """Return by how much each target misses its leave-one-out prediction [n, D]."""
+        return self.leave[..., -1]
+
     def block_scores(self, blocks: Sequence[slice]) -> Tensor:
         """Return the z-scores [m, D] of the targets in blocks of rows, each block left out as a whole.
 

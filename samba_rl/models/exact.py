@@ -111,6 +111,10 @@ class ExactPosterior:
         """Return the leave-one-out z-score of each target, in predictive standard deviations [n, D]."""
         return (self.alpha * self.inverse_diagonal.sqrt()).T
 
+    def loo_errors(self) -> Tensor:
+        """Return by how much each target misses its leave-one-out prediction [n, D]."""
+        return (self.alpha * self.inverse_diagonal).T
+
     def block_scores(self, blocks: Sequence[slice]) -> Tensor:
         """Return the z-scores [m, D] of the targets in blocks of rows, each block left out as a whole."""
         scores = []

@@ -123,6 +123,13 @@ class SparsePosterior:
         """Return the leave-one-out z-scores of the left-out targets, in predictive standard deviations [l, D]."""
         return self.scores.T
 
+    def loo_errors(self) -> Tensor:
+        """Return by how much the left-out targets miss their predictions [l, D], in proportion to the noise alone.
+
+        With as many points as an inducing-point model has, what it does not know of the function is small beside that.
+        """
+        return (self.scores * self.hyper.noise[:, None].sqrt()).T
+
     def block_scores(self, blocks: Sequence[slice]) -> Tensor:
         """Return the z-scores [m, D] of the targets in blocks of rows, each block left out as a whole."""
         scores, s, noise = [], self.statistics, self.statistics.hyper.noise[:, None]

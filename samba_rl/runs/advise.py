@@ -64,7 +64,7 @@ def advise(
             policy = load_run(where, system).policy
             known = policy if isinstance(policy, GaussianPolicy) else None
     else:
-        system, found = where, make_settings(where.name)
+        system, found = where, make_settings(where)
         if data is None:
             raise UserError(f"advice on {system.name} needs data; give a CSV or Parquet file with --data, or a run")
         if isinstance(data, DataSet):
@@ -73,7 +73,7 @@ def advise(
             steps, _ = found_data
         else:
             steps, _ = LogReader(system).read(str(data).split(","))
-    check_functions(system, measured=False)
+    check_functions(system)
     numbers = found if isinstance(found, ModelBasedSettings) else _model_based(system, found)
     constraints = _constraints(system, numbers, row, kind, alpha, of)
     if isinstance(where, Path):
@@ -110,7 +110,7 @@ def _data_of(folder: Path, task: Task) -> DataSet:
 
 def _model_based(task: Task, settings: Settings) -> ModelBasedSettings:
     """Return settings of a learner on a model, with the limits of other settings."""
-    numbers = make_settings(task.name)
+    numbers = make_settings(task)
     assert isinstance(numbers, ModelBasedSettings)
     return replace(numbers, constraint=replace(numbers.constraint, alpha=settings.alpha))
 

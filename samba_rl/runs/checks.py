@@ -85,7 +85,7 @@ def check(task: Task, about: About, earlier: Transitions | None, *, resuming: bo
         raise UserError(f"seed = {about.seed!r}; it must be a whole number from 0 to 2⁶³ - 1")
     _check_device(about.device)
     settings.constraints(row, task.constraints)  # raises if a limit does not fit the system or the update
-    check_functions(task, measured=not row.source.imagines)
+    check_functions(task)
     if earlier is not None and not row.source.predicts:
         raise UserError(
             f"earlier data (data, first.data) has no effect: a learner on {row.source.title} learns from its own "
@@ -103,11 +103,8 @@ def check(task: Task, about: About, earlier: Transitions | None, *, resuming: bo
         raise UserError("first.samples = 0 without earlier data: there is nothing to start from; give one of the two")
 
 
-def check_functions(task: Task, *, measured: bool) -> None:
-    """Raise a `UserError` that names the task's function whose result has the wrong type or shape, or is never finite.
-
-    Costs that the system measures are an error unless `measured` is True.
-    """
+def check_functions(task: Task) -> None:
+    """Raise a `UserError` that names a function of the task with results of a wrong type or shape, or never finite."""
     x, u = _probes(task)
     recent = no_costs_yet(task, x)
     functions: dict[str, Callable[[], Tensor]] = {
@@ -119,11 +116,7 @@ def check_functions(task: Task, *, measured: bool) -> None:
     for what, function in functions.items():
         try:
             values = function()
-        except Measured as error:
-            if not measured:
-                raise UserError(
-                    f"{error}. Learning on a model needs the cost and the safety cost as functions"
-                ) from error
+        except Measured:
             continue
         # A few states may lie where a cost has no value, but not all of them.
         if not bool(values.reshape(len(x), -1).isfinite().all(1).any()):

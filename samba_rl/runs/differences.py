@@ -8,7 +8,7 @@ from samba_rl.agents.words import from_words, to_words
 from samba_rl.data.plain import to_plain
 from samba_rl.errors import UserError
 from samba_rl.learners import LEARNERS
-from samba_rl.presets import make_settings
+from samba_rl.presets import find_row, make_settings
 
 FLAGS = {"constraint": "constraint.kind", "update": "rule", "traces": "traces", "zeta": "zeta"}
 """Names of the choices of a row on the command line."""
@@ -23,7 +23,7 @@ def differences(config: dict[str, Any]) -> tuple[str, ...]:
     except UserError:
         # A row or a preset of the user's own: there is nothing to compare with.
         return ()
-    standard = to_words(LEARNERS[learner]) if learner in LEARNERS else to_words(row)
+    standard = to_words(find_row(learner, str(config.get("preset"))) if learner in LEARNERS else row)
     choices = {FLAGS[key]: value for key, value in to_words(row).items() if key in FLAGS and value != standard[key]}
     flat, before = _flat(config.get("settings"), ""), _flat(usual, "")
     changed = {name: value for name, value in flat.items() if name not in before or before[name] != value}

@@ -174,7 +174,7 @@ def specified(
     """
     system = make_task(task) if isinstance(task, str) else task
     row = find_row(learner, preset)
-    usual = make_settings(system.name, row, preset)
+    usual = make_settings(system, row, preset)
     chosen = changed(usual if settings is None else settings, changes)
     refuse_unused(chosen, row, paths_of(changes))
     if data is not None and not isinstance(data, DataSet):

@@ -41,14 +41,29 @@ def test_the_study_of_exploration_keeps_its_cells_and_writes_its_tables(
     (part,) = exploration.parts_of(["safe-pendulum"])
     monkeypatch.setattr(exploration, "PARTS", (replace(part, correlated_at=(20,)),))
     for cell in exploration.cells([part], ["none", "information"], [7, 8]):
-        write_result(tmp_path / "exploration", a_result(cell))
+        write_result(tmp_path, a_result(cell))
     command = ["benchmark", "exploration", "--signals", "none,information", "--seeds", "2", "--first-seed", "7"]
     assert main([*command, "--out", str(tmp_path)]) == 0
     told = capsys.readouterr().out
     assert "4 cells, 4 already finished" in told
-    text = (tmp_path / "exploration" / "exploration.md").read_text(encoding="utf-8")
+    text = (tmp_path / "exploration.md").read_text(encoding="utf-8")
     assert text in told and "| information | 2 | 0 of 2 | -120.00 | +0.00 [+0.00, +0.00] |" in text
     assert "rank correlation of ζ" in text and "| loo-observed |" in text
+
+
+def test_a_part_of_the_generality_suite_from_the_command_to_its_table(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    part = ["--systems", "mountain-car", "--noise", "with", "--limit", "without", "--seeds", "1"]
+    command = ["benchmark", "generality", *part, "--preset", "smoke", "--steps", "80", "--jobs", "1"]
+    assert main(command) == 0
+    told = capsys.readouterr().out
+    assert "mountain-car-noisy-ppilco-smoke-5trials-100: finished in" in told
+    assert "| MountainCarContinuous-v0 | yes | ppilco | none | 1 | 0 " in told
+    assert {path.suffix for path in Path("results/generality/tables").glob("generality.*")} >= {".md", ".csv", ".tex"}
+    assert main(command) == 0
+    assert "1 cells, 1 already finished" in capsys.readouterr().out
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="looks for processes as Linux lists them")
@@ -74,12 +89,19 @@ def test_a_benchmark_that_is_terminated_ends_its_cells(tmp_path: Path) -> None:
         (["paper", "--learners", "sambo"], "no learner is called 'sambo'; did you mean 'samba'?"),
         (["paper", "--tasks", "pendulum"], "no system is called 'pendulum'"),
         (["paper", "--limits", "0.25,lots"], "--limits 0.25,lots: give numbers separated by commas"),
-        (["paper", "--signals", "none"], "only `samba-rl benchmark exploration` compares signals"),
+        (["paper", "--signals", "none"], "--signals is not for paper, but for exploration"),
         (["exploration", "--seeds", "0"], "seeds = 0: must be at least 1 and at most 10000"),
         (["exploration", "--signals", "lou"], "no ζ is called 'lou'; did you mean 'loo'"),
         (["exploration", "--tasks", "safe-fetch-reach"], "the study of exploration has no system 'safe-fetch-reach'"),
-        (["exploration", "--learners", "ppo"], "--learners, --limits, --preset and --budget-scale are fixed"),
+        (["exploration", "--learners", "ppo"], "--learners is not for exploration, but for paper, smoke, generality"),
         (["paper", "--seeds", "0"], "seeds = 0: must be at least 1 and at most 10000"),
+        (["generality", "--systems", "coarse"], "the suite has no system 'coarse'; did you mean 'course'?"),
+        (
+            ["generality", "--tasks", "safe-pendulum"],
+            "--tasks is not for generality, but for paper, smoke",
+        ),
+        (["paper", "--noise", "with"], "--noise is not for paper, but for generality"),
+        (["generality", "--learners", "ppo", "--limit", "with"], "--limit with: none of the learners ppo is so"),
         (["smoke", "--steps", "0"], "steps = 0: must be at least 1 and at most 1e9"),
         (["smoke", "--jobs", "0"], "jobs = 0: must be at least 1 and at most 1000"),
         (["smoke", "--ray", "127.0.0.1:1"], "no Ray cluster answers at '127.0.0.1:1'"),

@@ -237,20 +237,6 @@ def test_mistakes_are_named_before_anything_real_happens(arguments: dict[str, An
     assert not trials
 
 
-def test_learning_on_a_model_needs_functions() -> None:
-    from samba_rl.tasks.gym.task import GymTask
-
-    def safety(x: torch.Tensor, u: torch.Tensor) -> torch.Tensor:
-        return x[..., 0].abs()
-
-    for task, what in (
-        (GymTask("Pendulum-v1", safety=safety), "its cost is measured"),
-        (GymTask("Pendulum-v1", cost=safety), "its safety cost is measured"),
-    ):
-        with pytest.raises(UserError, match=f"{what}.*Learning on a model needs the cost and the safety cost as func"):
-            train(task, preset="smoke")
-
-
 def test_a_failure_before_the_first_trial_leaves_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(self: Line, workers: int | None = None) -> None:
         raise RuntimeError("no rig")

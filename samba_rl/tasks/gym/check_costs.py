@@ -90,7 +90,7 @@ def check_measured_safety(costs: list[object], info_keys: set[str], findings: Fi
     except (TypeError, ValueError):
         findings.problem("safety", f'info["cost"] is {costs[0]!r}; it must be a number')
         return
-    _check_safety_values(values, 'info["cost"]', findings)
+    _check_safety_values(values, 'info["cost"]', findings, measured=True)
 
 
 def check_function(
@@ -120,7 +120,7 @@ def check_function(
         return
     values = whole.double().numpy().reshape(len(x), -1)
     if what == "safety":
-        _check_safety_values(values, "the safety function", findings)
+        _check_safety_values(values, "the safety function", findings, measured=False)
     elif what != "cost":
         findings.fine(what, f"the {what} function, True in {values.any(1).mean():.0%} of steps")
     elif np.isfinite(values).all():
@@ -130,7 +130,7 @@ def check_function(
         findings.problem(what, f"the cost function is NaN or infinite in {bad} of {values.size} states")
 
 
-def _check_safety_values(values: NDArray[np.float64], what: str, findings: Findings) -> None:
+def _check_safety_values(values: NDArray[np.float64], what: str, findings: Findings, *, measured: bool) -> None:
     """Check that safety costs are finite and not negative."""
     if not np.isfinite(values).all():
         bad = int((~np.isfinite(values)).sum())
@@ -145,7 +145,13 @@ def _check_safety_values(values: NDArray[np.float64], what: str, findings: Findi
         "safety",
         f"{what}, seen from {values.min():.4g} to {values.max():.4g}, positive in {(values > 0).mean():.0%} of values",
     )
-    if values.max() <= 0:
+    if values.max() <= 0 and measured:
+        findings.note(
+            "safety",
+            f"{what} was never positive; learners on a model know of no danger until a trial measures some. A function "
+            "with --safety module:function would tell them before",
+        )
+    elif values.max() <= 0:
         findings.note(
             "safety",
             f"{what} is never positive in {len(values)} random steps, so nothing shows that it ever is; try it on a "

@@ -15,6 +15,7 @@ from samba_rl.errors import UserError
 from samba_rl.tasks import TASKS
 from samba_rl.tasks.gym.adapters import AnyEnv, Source, action_box, make_env, name_of, observed, time_limit
 from samba_rl.tasks.gym.functions import checked
+from samba_rl.tasks.gym.history import carried, with_history
 from samba_rl.tasks.gym.names import Names, named
 from samba_rl.tasks.gym.simulation import GymSimulationFactory, Measures
 from samba_rl.tasks.simulation import SimulatedWorld
@@ -28,7 +29,7 @@ Function: TypeAlias = Callable[[Tensor, Tensor], Tensor]
 @final
 @dataclass(frozen=True, init=False)
 class GymTask(Task):
-    """A Gymnasium environment as a task, with the flattened observation as its state.
+    """A Gymnasium environment as a task, with the flattened observation, or the last few, as its state.
 
     Whatever is not given as a function is measured: the cost is the negative reward; the safety cost is `info["cost"]`
     or the cost of a 6-tuple environment; a violation is `info["violation"]` or else any positive safety cost.
@@ -44,6 +45,8 @@ class GymTask(Task):
     """True where states and actions are unsafe; None if it is measured or follows from the safety cost."""
     done_function: Callable[[Tensor], Tensor] | None
     """True where states end an episode; None if only the environment and the horizon end it."""
+    history: int
+    """Number of observations in the state, with the actions between them."""
 
     def __init__(
         self,
@@ -60,6 +63,7 @@ class GymTask(Task):
         name: str | None = None,
         states: Names | None = None,
         actions: Names | None = None,
+        history: int = 1,
     ) -> None:
         """Describe the environment.
 
@@ -78,6 +82,8 @@ class GymTask(Task):
             states: Names of the numbers of the flattened observation, with units, as in ["angle [rad]", "speed"] or
                 {"angle": "rad", "speed": ""}; None: the keys of a dict observation, or numbers.
             actions: Names of the actions, likewise.
+            history: Number of last observations that the state holds, newest first, followed by the actions between
+                them; more than 1 if a single observation does not show what will happen next.
         """
         probe = make_env(env)
         name = _default_name(env, probe) if name is None else name
@@ -90,8 +96,13 @@ class GymTask(Task):
         seconds = dt if dt is not None else float(getattr(probe.unwrapped, "dt", 1.0))
         if not isinstance(env, gymnasium.Env):
             probe.close()
+        if not isinstance(history, int) or history < 1:
+            raise UserError(f"{name}: history = {history!r} must be a whole number of at least 1 observation")
         low, high = box.low.ravel(), box.high.ravel()
         controls = tuple(Quantity(f"action {i}", "", float(low[i]), float(high[i])) for i in range(low.size))
+        columns = carried(len(observations), low.size, history) if history > 1 else ()
+        newest = len(observations)
+        observations = with_history(observations, history, low.tolist(), high.tolist())
         super().__init__(
             name=name,
             title=name,
@@ -99,13 +110,16 @@ class GymTask(Task):
             observations=observations,
             actions=named(controls, actions, "actions", name),
             constraints=tuple(constraints),
-            predicted=tuple(range(len(observations))),
+            predicted=tuple(range(newest)),
+            carried=columns,
             horizon=steps,
             dt=seconds,
             cost_of=cost_of,
             parallel=not isinstance(env, gymnasium.Env),
             pure_start=False,
             known_dynamics=False,
+            known_cost=cost is not None,
+            known_safety=safety is not None,
         )
         own = {
             "env": env,
@@ -113,6 +127,7 @@ class GymTask(Task):
             "safety_function": safety,
             "violation_function": violation,
             "done_function": done,
+            "history": history,
         }
         for key, value in own.items():
             object.__setattr__(self, key, value)
@@ -179,7 +194,7 @@ class GymTask(Task):
             safety=self.safety_function is None,
             violation=self.violation_function is None and self.safety_function is None,
         )
-        factory = GymSimulationFactory(self.env, measures, self.constraints)
+        factory = GymSimulationFactory(self.env, measures, self.constraints, self.history)
         return SimulatedWorld(self, factory, 0 if rig else workers, rig=rig)
 
     def _columns(self, what: str, function: Function, x: Tensor, u: Tensor | None) -> Tensor:

@@ -60,7 +60,12 @@ def test_each_fault_is_explained(fault: str, subject: str, words: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fault", "subject", "words"), [("noisy", "repeatable", "different states"), ("large cost", "safety", "exceeds 1")]
+    ("fault", "subject", "words"),
+    [
+        ("noisy", "repeatable", "different states"),
+        ("large cost", "safety", "exceeds 1"),
+        ("safe", "safety", "was never positive; learners on a model know of no"),
+    ],
 )
 def test_what_is_unusual_but_usable_is_noted(fault: str, subject: str, words: str) -> None:
     findings = check_env(lambda: Drift(fault), horizon=20)
