@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, Literal
 from samba_rl.agents.settings import Settings
 from samba_rl.agents.words import to_words
 from samba_rl.benchmark.audit import read_audit
-from samba_rl.benchmark.cells import Cell, CellResult, read_result, result_of
+from samba_rl.benchmark.cells import Cell, CellResult, read_result
 from samba_rl.benchmark.names import task_named
+from samba_rl.benchmark.running import result_of
 from samba_rl.data.files import JSON_LIMIT, read_own
 from samba_rl.data.plain import to_plain
 from samba_rl.errors import UserError

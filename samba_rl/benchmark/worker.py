@@ -6,8 +6,9 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-from samba_rl.benchmark.cells import Cell, CellResult, run_cell
+from samba_rl.benchmark.cells import Cell, CellResult
 from samba_rl.benchmark.grid import Failed, Finished, Message, Progressed
+from samba_rl.benchmark.running import run_cell
 from samba_rl.data.plain import from_plain, to_plain
 from samba_rl.events import Event, TrialReport
 

@@ -96,7 +96,8 @@ def _show(console: Console, cells: list[Cell], results: Path) -> None:
 
 def _run_one(console: Console, cell: Cell, results: Path, runs: Path, device: str, steps: int) -> int:
     """Run a cell in this process, or continue it."""
-    from samba_rl.benchmark.cells import run_cell, write_result
+    from samba_rl.benchmark.cells import write_result
+    from samba_rl.benchmark.running import run_cell
 
     path = results / f"{cell.name}.json"
     if path.exists():

@@ -6,9 +6,7 @@ and the preset are found first, and their settings become the defaults of all ot
 
 from __future__ import annotations
 
-import json
 import re
-import shlex
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from functools import partial
@@ -17,7 +15,6 @@ from typing import TYPE_CHECKING, Annotated, Literal, cast, final, get_type_hint
 
 import torch
 import tyro
-from rich.console import Console
 
 from samba_rl import runs
 from samba_rl.agents.settings import PolicyGradientSettings, Settings
@@ -27,8 +24,8 @@ from samba_rl.cli.display import RunDisplay
 from samba_rl.cli.flags import given_paths, settings_flags
 from samba_rl.cli.from_file import SYSTEM, FromFile
 from samba_rl.cli.parsing import load_function, load_task, one_line
+from samba_rl.cli.rehearsal import rehearse
 from samba_rl.cli.settings_file import assignment, help_of, toml_of, toml_value
-from samba_rl.cli.text import text
 from samba_rl.errors import UserError, did_you_mean
 from samba_rl.improve.constraints import KINDS, Constraint
 from samba_rl.improve.limits import FurtherConstraint
@@ -36,11 +33,9 @@ from samba_rl.improve.objectives import Information
 from samba_rl.improve.own_constraint import register_constraint
 from samba_rl.learners import LEARNERS, NONE, UPDATES, Learner, Planning
 from samba_rl.models.zeta import ZETAS
-from samba_rl.presets import find_row, make_agent, make_settings
+from samba_rl.presets import find_row, make_settings
 from samba_rl.ranges import In, Seed, Workers, check
-from samba_rl.runs.folder import TRIALS, free_folder
-from samba_rl.runs.policy_file import policy_record
-from samba_rl.runs.rig import filled, parsed_command
+from samba_rl.runs.folder import free_folder
 from samba_rl.runs.session import About
 from samba_rl.tasks import TASKS
 
@@ -296,9 +291,9 @@ def train(task: Task, options: Options) -> int:
     """Train with a display of the progress, then evaluate and draw."""
     if options.threads is not None:
         torch.set_num_threads(options.threads)
-    if options.dry_run:
-        return _rehearse(task, options)
     out = options.out or free_folder(task.name, options.learner, options.seed)
+    if options.dry_run:
+        return rehearse(task, options.row, options.settings, options.seed, options.rig, out)
     settings = options.with_data()
     about = About(options.learner, options.row, options.preset, options.seed, settings, options.device)
 
@@ -330,27 +325,3 @@ def train(task: Task, options: Options) -> int:
         pictures=options.pictures,
         workers=options.workers,
     )
-
-
-def _rehearse(task: Task, options: Options) -> int:
-    """Print what the first command of a rig would be and get; nothing is run or written."""
-    if not options.rig:
-        raise UserError("--dry-run shows the command of --rig; give one")
-    settings, out = options.settings, options.out or free_folder(task.name, options.learner, options.seed)
-    agent = make_agent(task, options.row, settings, seed=options.seed)
-    generator = torch.Generator().manual_seed(options.seed)
-    episodes = agent.episodes_due()
-    words = filled(parsed_command(options.rig), out / TRIALS / "0000-0.policy", out / TRIALS / "0000-0.csv")
-    first = agent.is_first_trial
-    what = "the actions of a first trial" if first else "a policy, once the data before the run are learned from"
-    shown = Console(highlight=False)
-    shown.print(f"{episodes} episode{'s' * (episodes != 1)} of trial 0, each with {what}:", soft_wrap=True)
-    shown.print(f"  [bold]{text(shlex.join(words))}[/]", soft_wrap=True)
-    columns = ", ".join(["time", *(one.name for one in (*task.states, *task.actions))])
-    shown.print(
-        f"It writes {task.horizon + 1} rows {task.dt:g} s apart, with the columns {text(columns)}.", soft_wrap=True
-    )
-    if first:
-        record = policy_record(task, agent.first_policy(episodes, generator), 0, {"trial": 0, "episode": 0})
-        shown.print(f"It gets: {text(json.dumps(record))}", soft_wrap=True)
-    return 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, final
+from typing import final
 
 import torch
 from numpy.typing import ArrayLike
@@ -26,9 +26,10 @@ from samba_rl.runs.loading import current_config, load_run, specification
 from samba_rl.runs.request import Request, due_request, write_request
 from samba_rl.runs.run import Run
 from samba_rl.runs.session import Waiting
+from samba_rl.runs.specifying import specified
 from samba_rl.runs.summary import TOLD, config_of, trials_of
 from samba_rl.runs.told import known_episodes, open_journal
-from samba_rl.runs.training import finished, restored, specified
+from samba_rl.runs.training import finished, restored
 from samba_rl.runs.trial_log import read_log
 from samba_rl.runs.writer import RunFolder
 from samba_rl.tasks.task import Task
@@ -198,7 +199,7 @@ def new_run(
     device: str = "cpu",
     data: DataSet | str | Path | Sequence[str | Path] | None = None,
     named: str = "",
-    **changes: Any,
+    **changes: object,
 ) -> WaitingRun:
     """Make a run whose trials will be told to it, in the folder `out`; for the other arguments see `train`."""
     system, about, given = specified(

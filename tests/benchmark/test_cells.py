@@ -15,10 +15,10 @@ from samba_rl.benchmark.cells import (
     curve_of,
     read_result,
     read_results,
-    run_cell,
     tail_of,
     write_result,
 )
+from samba_rl.benchmark.running import run_cell
 from samba_rl.errors import UserError
 from samba_rl.events import TrialReport
 from samba_rl.learners import LEARNERS

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from samba_rl.benchmark.audit import FILE, Audited, read_audit
-from samba_rl.benchmark.cells import Cell, run_cell, write_result
+from samba_rl.benchmark.cells import Cell, write_result
 from samba_rl.benchmark.collect import cell_of, collect, flat
+from samba_rl.benchmark.running import run_cell
 from samba_rl.data.plain import to_plain
 from samba_rl.errors import UserError
 from samba_rl.runs import load_run, train

@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 
 from samba_rl import UserError
-from samba_rl.benchmark.cells import Cell, run_cell
+from samba_rl.benchmark.cells import Cell
 from samba_rl.benchmark.grid import Grid
 from samba_rl.benchmark.groups import limit_of
+from samba_rl.benchmark.running import run_cell
 from samba_rl.benchmark.tables import all_tables
 from tests.benchmark.results import a_result
 from tests.cli.commands import LINE

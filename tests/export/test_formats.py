@@ -7,11 +7,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
-from samba_rl import UserError
+from samba_rl import SafePendulum, UserError
 from samba_rl.export.description import Description
 from samba_rl.export.formats import FORMATS, write
+from samba_rl.improve.policies import GaussianPolicy, PolicySettings
+from samba_rl.runs.policy_file import policy_record, write_record
 from tests.export.policies import a_policy, observations
+from tests.traces import seeded
 
 SUFFIXES = sorted(FORMATS)
 PLAIN = (".json", ".npz")
@@ -140,3 +144,17 @@ def test_a_pickle_in_an_npz_file_is_not_loaded(tmp_path: Path) -> None:
     np.savez(path, format=np.array([{}], dtype=object))
     with pytest.raises(UserError, match="damaged or no policy file"):
         FORMATS[".npz"].load(path)
+
+
+def test_the_policy_file_of_a_trial_is_read_like_an_exported_one(tmp_path: Path) -> None:
+    """`samba-rl ask` writes the same layout, without a monitor."""
+    task = SafePendulum()
+    centre, scale = task.observation_scale(torch.zeros(1, 2, dtype=torch.float64))
+    policy = GaussianPolicy(*task.action_bounds(), centre, scale, PolicySettings(), seeded(3))
+    write_record(tmp_path / "next.json", policy_record(task, policy, 0, {"trial": 3}))
+    found = FORMATS[".json"].load(tmp_path / "next.json")
+    assert isinstance(found, Description) and found.monitor is None and found.dt == task.dt
+    assert found.observations == tuple(one.name for one in task.observations)
+    x = np.random.default_rng(0).normal(size=(500, 3)) * 4
+    assert np.abs(found(x).action - policy.act(x)).max() < 1e-12
+    assert found.std == pytest.approx(policy.std.detach().numpy())
