@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, final, get_args
 
 from samba_rl.agents.settings import Settings
 from samba_rl.cli.settings_file import NONE, SettingsFile, flat, read_settings_file
@@ -60,7 +60,7 @@ class FromFile:
                     path = from_plain(str, value, self._where(name))
                     found[name] = None if path == NONE else Path(path)
                 else:
-                    plain = None if value == NONE and "None" in str(kind) else value
+                    plain = None if value == NONE and type(None) in get_args(kind) else value
                     found[name] = from_plain(kind, plain, self._where(name))
         return found
 

@@ -14,7 +14,7 @@ from samba_rl.cli.text import text
 from samba_rl.errors import UserError
 
 if TYPE_CHECKING:
-    from samba_rl.cli.train import Options
+    from samba_rl.cli.options import Options
     from samba_rl.tasks.task import Task
 
 PROG = "samba-rl new"

@@ -10,8 +10,9 @@ import pytest
 from samba_rl import UserError
 from samba_rl.agents.settings import ModelBasedSettings, PolicyGradientSettings
 from samba_rl.cli import main
+from samba_rl.cli.options import Options
 from samba_rl.cli.settings_file import help_of, read_settings_file, toml_of, toml_value
-from samba_rl.cli.train import Options, config_of, parsed_train
+from samba_rl.cli.train import config_of, parsed_train
 from samba_rl.improve.limits import FurtherConstraint
 from samba_rl.learners import LEARNERS
 from samba_rl.presets import make_settings
@@ -122,9 +123,9 @@ def test_further_limits_are_tables_in_a_list(tmp_path: Path) -> None:
         ("[[more_constraints]]\nlimits = 1", "run.toml, line 2: there is no setting 'more_constraints.0.limits'"),
         ("seed = 'x'", "run.toml, line 1: seed is 'x'; it must be a whole number"),
         ("learner = 3", "run.toml, line 1: learner is 3; it must be text"),
-        ("zeta = 'lo'", "run.toml, line 1: zeta is 'lo'; it must be one of none, loo"),
+        ("zeta = 'lo'", "run.toml, line 1: zeta is 'lo'; it must be one of none, information, loo"),
         ("[constraint]\nlimit = 'low'", "run.toml, line 2: constraint.limit is 'low'; it must be a number"),
-        ("[constraint]\nlimit = -1", "run.toml: a constraint's limit is -1.0"),
+        ("[constraint]\nlimit = -1", "run.toml: constraint.limit = -1.0: must be at least 0"),
         ("[planner]\nhorizon = 3", "there is no setting 'planner.horizon'"),
         ("seed = 1\nseed = 2", "run.toml is not a TOML file"),
         ("constraint = 3", "run.toml, line 1: there is no setting 'constraint'"),

@@ -13,7 +13,8 @@ from samba_rl import load_run
 from samba_rl.agents.settings import ModelBasedSettings, Settings
 from samba_rl.agents.words import to_words
 from samba_rl.cli import main
-from samba_rl.cli.train import Options, parsed_train
+from samba_rl.cli.options import Options
+from samba_rl.cli.train import parsed_train
 from samba_rl.data import DataSet
 from samba_rl.improve.constraints import Chance, Expectation
 from samba_rl.improve.limits import ConstraintSettings, FurtherConstraint

@@ -27,7 +27,7 @@ import torch
 
 from samba_rl import runs
 from samba_rl.cli import COMMANDS, main
-from samba_rl.cli.train import Options
+from samba_rl.cli.options import Options
 from samba_rl.errors import UserError
 from samba_rl.learners import LEARNERS
 from samba_rl.presets import PRESETS, make_settings
