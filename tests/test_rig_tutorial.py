@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import random
@@ -120,6 +121,29 @@ def test_the_commands_of_the_page_lead_to_a_policy(whole: tuple[Path, list[int]]
     ]
     summary = json.loads((folder / "runs" / "cart" / "summary.json").read_text())
     assert summary["earlier_samples"] == 100 and summary["real_samples"] <= 25 * FEW
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler")
+def test_the_exported_policy_runs_in_a_controller_in_c(runs: Nursery, whole: tuple[Path, list[int]]) -> None:
+    folder, _ = whole
+    shutil.copy(ROOT / "examples" / "rig" / "loop.c", folder)
+    (block,) = re.findall(r"```console\n(.*?)```", PAGE.split("## The policy in C")[1].split("\n## ")[0], flags=re.S)
+    export, compile_, drive = [shlex.split(line)[1:] for line in block.splitlines()]
+    assert runs.run("command", folder, arguments=export[1:])["code"] == 0
+    subprocess.run(compile_, cwd=folder, check=True)
+    subprocess.run([sys.executable, *drive[1:]], cwd=folder, check=False)
+    rows = [line.split(",") for line in (folder / "c.csv").read_text().splitlines()[1:]]
+    taken = [row for row in rows if row[-1]]
+    assert len(taken) > 3
+    policy = json.loads((folder / "final.policy").read_text())
+    policy["std"] = [0.0]
+    spec = importlib.util.spec_from_file_location("rig", folder / "rig.py")
+    assert spec is not None and spec.loader is not None
+    rig = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(rig)
+    still = rig.controller(policy, random.Random(0))
+    for row in taken:
+        assert float(row[-1]) == pytest.approx(still(0, [float(each) for each in row[1:4]]), abs=1e-6)
 
 
 def disturbed(calls: list[int], seed: int) -> dict[int, dict[str, Any]]:

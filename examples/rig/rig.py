@@ -7,6 +7,7 @@ program with exit code 3. It knows nothing of samba_rl, and needs nothing but Py
 Usage:
     python rig.py next.policy trial.csv      # run the policy in the file for an episode
     python rig.py --pilot SEED pilot.csv     # run the rig's old controller, which is slow and safe
+    python rig.py --program ./loop trial.csv # run a program that reads states and prints forces, line by line
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import hashlib
 import json
 import math
 import random
+import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -61,6 +63,20 @@ def pilot(noise: random.Random) -> Controller:
     return act
 
 
+def program(process: subprocess.Popen[str]) -> Controller:
+    """Return the controller that a running program is: it reads a state in a line and prints the force in another."""
+
+    def act(_step: int, state: Sequence[float]) -> float:
+        assert process.stdin is not None and process.stdout is not None
+        print(*state, file=process.stdin, flush=True)
+        answer = process.stdout.readline()
+        if not answer:
+            raise SystemExit(f"the program ended with exit code {process.wait()}: stop")
+        return float(answer)
+
+    return act
+
+
 def run(act: Controller, world: random.Random, log: Callable[[Sequence[object]], object]) -> bool:
     """Run an episode and log a row at each step; return whether the emergency stop ended it."""
     position, velocity, before = world.gauss(0.0, 0.05), 0.0, 0.0
@@ -83,6 +99,9 @@ def main(policy_file: str, trial_file: str, *rest: str) -> int:
     if policy_file == "--pilot":
         seed, act = f"pilot {trial_file}", pilot(random.Random(trial_file))
         (trial_file,) = rest
+    elif policy_file == "--program":
+        (command, trial_file), seed = (trial_file, *rest), "program"
+        act = program(subprocess.Popen([command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True))
     else:
         text = Path(policy_file).read_text(encoding="utf-8")
         # The same file leads to the same episode, so that what you see here can be repeated.
