@@ -6,6 +6,7 @@ and the preset are found first, and their settings become the defaults of all ot
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
@@ -178,7 +179,9 @@ def _peek(arguments: list[str], file: FromFile) -> tuple[str, str, str]:
     """Guess the system (empty if none was found), the learner and the preset, on which other defaults depend."""
     named = {"--learner": file.text("learner", "samba"), "--preset": file.text("preset", "default")}
     first = next((argument for argument in arguments[:1] if not argument.startswith("-")), "")
-    places = [argument for argument in arguments if argument in TASKS or re.fullmatch(r"[^-].*:\w+", argument)]
+    # A constraint of the user's own looks like a system.
+    own = {after for name, after in itertools.pairwise(arguments) if name == "--constraint.kind"}
+    places = [one for one in arguments if one in TASKS or (re.fullmatch(r"[^-].*:\w+", one) and one not in own)]
     where = first or next(iter(places), "") or file.text(SYSTEM, "")
     for i, argument in enumerate(arguments):
         name, _, joined = argument.partition("=")
