@@ -23,7 +23,7 @@ from samba_rl.agents.words import to_words
 from samba_rl.cli.display import RunDisplay
 from samba_rl.cli.from_file import SYSTEM, FromFile
 from samba_rl.cli.parsing import load_function, load_task, one_line
-from samba_rl.cli.settings_file import assignment, help_of, toml_of, toml_value
+from samba_rl.cli.print_config import print_config
 from samba_rl.errors import UserError, did_you_mean
 from samba_rl.improve.constraints import KINDS, Constraint
 from samba_rl.improve.limits import FurtherConstraint
@@ -221,31 +221,6 @@ def option_kinds() -> dict[str, object]:
         field.name for field in fields(Options) if field.name not in ("task", "settings", "config", "print_config")
     )
     return {"constraint.kind" if name == "kind" else name: hints[name] for name in names}
-
-
-def print_config(task: Task, options: Options) -> int:
-    """Print every setting as TOML."""
-    print(config_of(task, options), end="")
-    return 0
-
-
-def config_of(task: Task, options: Options) -> str:
-    """Return every setting as a TOML file for --config."""
-    hidden = {"task", "settings", "config", "print_config", "kind"}
-    texts = {**help_of(Options), "learner": "Learner; samba-rl train --help describes them."}
-    lines = [
-        f"# Settings of {options.learner} on {task.title}, preset {options.preset}: samba-rl train --config FILE",
-        "# Flags override this file, and this file overrides the preset.",
-        "",
-        "# The system; your own as file.py:function.",
-        f"{SYSTEM} = {toml_value(options.task)}",
-    ]
-    for field in fields(Options):
-        if field.name not in hidden:
-            lines += assignment(field.name, getattr(options, field.name), texts.get(field.name, ""))
-    text = toml_of("\n".join(lines), options.settings)
-    kind = "\n".join(assignment("kind", options.kind, texts["kind"]))
-    return text.replace("\n[constraint]\n", f"\n[constraint]\n{kind}\n", 1)
 
 
 def _more_constraints(arguments: list[str], given: tuple[FurtherConstraint, ...]) -> tuple[FurtherConstraint, ...]:
