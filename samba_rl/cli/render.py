@@ -43,7 +43,10 @@ def render(
         stochastic: Keep the noise of the policy's actions.
         task: Your own system, as module:function or file.py:function.
     """
+    import torch
+
     from samba_rl.report import film as films
+    from samba_rl.report.recording import filmed
 
     if film.suffix.lower() not in (".mp4", ".gif"):
         raise UserError(f"cannot write a film as '{film}'; its name must end in .mp4 or .gif")
@@ -54,7 +57,9 @@ def render(
     policy: Policy = loaded.policy if stochastic else loaded.still_policy
     console = Console()
     with console.status(f"{text(loaded.task.title)}: {count} episodes"):
-        frames = films.policy_film(loaded.task, policy, count, seed)
-        films.save_film(frames, film, loaded.task.dt)
+        found = filmed(loaded.task, policy, count, count, generator=torch.Generator().manual_seed(seed))
+        films.save_film(films.joined(found.films, loaded.task.dt), film, loaded.task.dt)
+    if not found.own:
+        console.print(f"{text(loaded.task.title)} does not draw itself here: the film shows its states over time.")
     console.print(f"{count} episode{'s' * (count > 1)}: {text(film)}", soft_wrap=True)
     return 0
