@@ -41,12 +41,14 @@ def render(
         film: File to write: .mp4 or .gif.
         episodes: Number of episodes, shown one after the other. Default: 3; a rig, which really runs them, needs the
             number.
-        episodes: Number of episodes, shown one after the other. Default: 3; a rig needs the number.
         seed: Seed of the episodes; the same seed gives the same episodes.
         stochastic: Keep the noise of the policy's actions.
         task: Your own system, as module:function or file.py:function.
     """
+    import torch
+
     from samba_rl.report import film as films
+    from samba_rl.report.recording import filmed
 
     if film.suffix.lower() not in (".mp4", ".gif"):
         raise UserError(f"cannot write a film as '{film}'; its name must end in .mp4 or .gif")
@@ -54,8 +56,10 @@ def render(
     count = asked(system, episodes, EPISODES)
     console = Console()
     with console.status(f"{text(system.title)}: {count} episodes"):
-        frames = films.policy_film(system, policy, count, seed)
-        films.save_film(frames, film, system.dt)
+        found = filmed(system, policy, count, count, generator=torch.Generator().manual_seed(seed))
+        films.save_film(films.joined(found.films, system.dt), film, system.dt)
+    if not found.own:
+        console.print(f"{text(system.title)} does not draw itself here: the film shows its states over time.")
     console.print(f"{count} episode{'s' * (count > 1)}: {text(film)}", soft_wrap=True)
     return 0
 

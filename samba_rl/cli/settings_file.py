@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import functools
 import inspect
 import json
 import math
@@ -154,7 +153,6 @@ def toml_value(value: object) -> str:
     return json.dumps(str(value), ensure_ascii=False)
 
 
-@functools.cache
 def help_of(kind: type) -> dict[str, str]:
     """Return the sentence below each field of a dataclass, by name; those of its bases included."""
     texts: dict[str, str] = {}

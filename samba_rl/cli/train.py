@@ -6,6 +6,7 @@ and the preset are found first, and their settings become the defaults of all ot
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable
 from dataclasses import fields, replace
@@ -24,8 +25,8 @@ from samba_rl.cli.flags import given_paths, settings_flags
 from samba_rl.cli.from_file import SYSTEM, FromFile
 from samba_rl.cli.options import Options, kind_of
 from samba_rl.cli.parsing import load_function, load_task, one_line
+from samba_rl.cli.print_config import print_config
 from samba_rl.cli.rehearsal import rehearse
-from samba_rl.cli.settings_file import assignment, help_of, toml_of, toml_value
 from samba_rl.errors import UserError
 from samba_rl.improve.limits import FurtherConstraint
 from samba_rl.learners import NONE
@@ -82,7 +83,9 @@ def _peek(arguments: list[str], file: FromFile) -> tuple[str, str, str]:
     """Guess the system (empty if none was found), the learner and the preset, on which other defaults depend."""
     named = {"--learner": file.text("learner", "samba"), "--preset": file.text("preset", "default")}
     first = next((argument for argument in arguments[:1] if not argument.startswith("-")), "")
-    places = [argument for argument in arguments if argument in TASKS or re.fullmatch(r"[^-].*:\w+", argument)]
+    # A constraint of the user's own looks like a system.
+    own = {after for name, after in itertools.pairwise(arguments) if name == "--constraint.kind"}
+    places = [one for one in arguments if one in TASKS or (re.fullmatch(r"[^-].*:\w+", one) and one not in own)]
     where = first or next(iter(places), "") or file.text(SYSTEM, "")
     for i, argument in enumerate(arguments):
         name, _, joined = argument.partition("=")
@@ -124,31 +127,6 @@ def option_kinds() -> dict[str, object]:
         field.name for field in fields(Options) if field.name not in ("task", "settings", "config", "print_config")
     )
     return {"constraint.kind" if name == "kind" else name: hints[name] for name in names}
-
-
-def print_config(task: Task, options: Options) -> int:
-    """Print every setting as TOML."""
-    print(config_of(task, options), end="")
-    return 0
-
-
-def config_of(task: Task, options: Options) -> str:
-    """Return every setting as a TOML file for --config."""
-    hidden = {"task", "settings", "config", "print_config", "kind"}
-    texts = {**help_of(Options), "learner": "Learner; samba-rl train --help describes them."}
-    lines = [
-        f"# Settings of {options.learner} on {task.title}, preset {options.preset}: samba-rl train --config FILE",
-        "# Flags override this file, and this file overrides the preset.",
-        "",
-        "# The system; your own as file.py:function.",
-        f"{SYSTEM} = {toml_value(options.task)}",
-    ]
-    for field in fields(Options):
-        if field.name not in hidden:
-            lines += assignment(field.name, getattr(options, field.name), texts.get(field.name, ""))
-    text = toml_of("\n".join(lines), options.settings)
-    kind = "\n".join(assignment("kind", options.kind, texts["kind"]))
-    return text.replace("\n[constraint]\n", f"\n[constraint]\n{kind}\n", 1)
 
 
 def _more_constraints(arguments: list[str], given: tuple[FurtherConstraint, ...]) -> tuple[FurtherConstraint, ...]:

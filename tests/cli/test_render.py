@@ -50,6 +50,7 @@ def test_a_gymnasium_environment_is_filmed(tmp_path: Path, capsys: pytest.Captur
     short = ["--preset", "smoke", "--real-samples", "30", "--first.samples", "20", "--workers", "0", *QUICK]
     assert main(["train", mine, "--learner", "ppilco", "--out", run, *short]) == 0
     assert main(["render", run, film, "--task", mine, "--episodes", "1"]) == 0
+    assert "drift does not draw itself here" in capsys.readouterr().out
     with Image.open(film) as moving:
         assert moving.size[0] == WIDTH and getattr(moving, "n_frames", 1) > 5
     rig = f"{tmp_path / 'mine.py'}:rig"

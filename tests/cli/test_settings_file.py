@@ -11,8 +11,9 @@ from samba_rl import UserError
 from samba_rl.agents.settings import ModelBasedSettings, PolicyGradientSettings
 from samba_rl.cli import main
 from samba_rl.cli.options import Options
+from samba_rl.cli.print_config import config_of
 from samba_rl.cli.settings_file import help_of, read_settings_file, toml_of, toml_value
-from samba_rl.cli.train import config_of, parsed_train
+from samba_rl.cli.train import parsed_train
 from samba_rl.improve.limits import FurtherConstraint
 from samba_rl.learners import LEARNERS
 from samba_rl.presets import make_settings

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import SupportsFloat
 
@@ -24,6 +24,7 @@ from samba_rl.tasks.gym.check_costs import (
     note_measured,
 )
 from samba_rl.tasks.gym.findings import Finding, Findings
+from samba_rl.tasks.gym.names import described
 from samba_rl.tasks.gym.task import Function, GymTask
 from samba_rl.tasks.rollout import rollout
 from samba_rl.tasks.task import Quantity, Task, no_costs_yet
@@ -36,8 +37,6 @@ STEPS = 50
 """Largest number of steps per episode."""
 SEED = 7
 """Seed of the first episode."""
-SHOWN = 12
-"""Largest number of observations that are listed."""
 
 
 @dataclass
@@ -154,12 +153,6 @@ def _check_functions(task: GymTask, given: Functions, experience: _Experience, f
         check_function("cost", task.cost, x, u, findings)
         if findings.problems_of() == before:
             check_sign(task.cost(x, u), experience.rewards, findings)
-
-
-def described(quantities: Sequence[Quantity]) -> str:
-    """Return the number of quantities, and the first of them in their order, with units and ranges."""
-    more = f", … and {len(quantities) - SHOWN} more" if len(quantities) > SHOWN else ""
-    return f"{len(quantities)}: " + ", ".join(quantity.describe() for quantity in quantities[:SHOWN]) + more
 
 
 def _check_description(

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 AnySpace: TypeAlias = gymnasium.Space[Any]
 Names: TypeAlias = Sequence[str] | Mapping[str, str]
 """Names such as "angle" or "angle [rad]", or units by name."""
+SHOWN = 12
+"""Largest number of quantities that are listed in a description."""
 _WITH_UNIT = re.compile(r"\s*(?P<name>.*\S)\s*\[(?P<unit>[^\[\]]*)\]\s*")
 
 
@@ -70,3 +72,9 @@ def _split(name: str) -> tuple[str, str]:
     """Return the name and the unit of "angle [rad]"."""
     found = _WITH_UNIT.fullmatch(name)
     return (name, "") if found is None else (found["name"], found["unit"])
+
+
+def described(quantities: Sequence[Quantity]) -> str:
+    """Return the number of quantities, and the first of them in their order, with units and ranges."""
+    more = f", … and {len(quantities) - SHOWN} more" if len(quantities) > SHOWN else ""
+    return f"{len(quantities)}: " + ", ".join(quantity.describe() for quantity in quantities[:SHOWN]) + more
