@@ -78,8 +78,9 @@ def data_of(folder: Path, task: Task) -> DataSet:
     """
     most = None
     if (folder / SUMMARY).exists():
-        counts = [read_json(folder / SUMMARY).get(name) for name in ("real_samples", "earlier_samples")]
-        most = sum(counts) if all(type(count) is int for count in counts) else None
+        own, others = (read_json(folder / SUMMARY).get(name) for name in ("real_samples", "earlier_samples"))
+        if isinstance(own, int) and isinstance(others, int):
+            most = own + others
     data = DataSet.empty(schema_of(task))
     for steps in Journal.read(folder / JOURNAL).trials():
         if len(data) == most:
