@@ -79,9 +79,9 @@ def data_of(folder: Path, task: Task) -> DataSet:
     """
     most = None
     if (folder / SUMMARY).exists():
-        summary = read_json(folder / SUMMARY)
-        counts = [n for name in ("real_samples", "earlier_samples") if type(n := summary.get(name)) is int]
-        most = sum(counts) if len(counts) == 2 else None
+        own, others = (read_json(folder / SUMMARY).get(name) for name in ("real_samples", "earlier_samples"))
+        if isinstance(own, int) and isinstance(others, int):
+            most = own + others
     data = DataSet.empty(schema_of(task))
     for steps in Journal.read(folder / JOURNAL).trials():
         if len(data) == most:
