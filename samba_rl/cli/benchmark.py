@@ -52,7 +52,8 @@ def benchmark(
     Args:
         grid: paper: all ten learners on the three systems. smoke: about a minute, to see whether everything works.
             generality: systems that nobody tuned for, with the general preset.
-        learners: Learners to run, separated by commas, as in samba,sppo. Default: all; for generality, samba and ppilco.
+        learners: Learners to run, separated by commas, as in samba,sppo. Default: all; for generality, samba and
+            ppilco.
         tasks: Systems to run, separated by commas. Default: all; for smoke, the pendulum.
         seeds: Number of seeds. Default: 3; for generality, 10.
         first_seed: First seed.
@@ -110,7 +111,7 @@ def benchmark(
         failed = []
     for state in failed:
         console.print(f"[red]Failed twice:[/] {text(state.cell.name)}: {text(state.why)}", soft_wrap=True)
-    _tables(console, out, suite=suite)
+    _tables(console, out, preset if suite else None)
     return 1 if failed else 0
 
 
@@ -160,7 +161,8 @@ def _numbers(words: str) -> tuple[float, ...]:
         raise UserError(f"--limits {words}: give numbers separated by commas, such as 0.25,0.75") from error
 
 
-def _tables(console: Console, out: Path, *, suite: bool) -> None:
+def _tables(console: Console, out: Path, suite: str | None) -> None:
+    """Write and print the tables: that of the generality suite with the preset `suite`, or else the paper's."""
     from samba_rl.benchmark.cells import read_results
     from samba_rl.benchmark.tables import all_tables
     from samba_rl.benchmark.writers import write_tables
@@ -168,10 +170,10 @@ def _tables(console: Console, out: Path, *, suite: bool) -> None:
     if not out.is_dir():
         return
     results = read_results(out)
-    if suite:
+    if suite is not None:
         from samba_rl.benchmark.generality import table
 
-        written = write_tables([table(results)], out / "tables")
+        written = write_tables([table(results, suite)], out / "tables")
     else:
         written = write_tables(all_tables(results), out / "tables")
     for path in written:
