@@ -43,8 +43,7 @@ LEAST_TRIALS = 5
 # Learners on a Gaussian-process model ---------------------------------------------------------------------------------
 
 _MODEL = {
-    # The paper's systems have no noise; others may.
-    ANY: ModelBasedSettings(model=GPSettings(noise="split")),
+    ANY: ModelBasedSettings(),
     "safe-pendulum": ModelBasedSettings(
         real_samples=600,
         episodes=1,

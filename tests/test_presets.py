@@ -15,7 +15,6 @@ from samba_rl.improve.constraints import Chance, Constraint, Expectation
 from samba_rl.improve.objectives import Cost, Information, Objective
 from samba_rl.improve.updates.rules import Proximal
 from samba_rl.learners import LEARNERS, GPModel, Learner
-from samba_rl.models.gp import GPSettings
 from samba_rl.models.zeta import LeaveOneOut
 from samba_rl.planet.agent import PlanetAgent
 from samba_rl.planet.settings import PlanetSettings
@@ -24,7 +23,6 @@ from samba_rl.tasks import TASKS
 from samba_rl.tasks.pendulum import SafePendulum
 from tests.line import Line
 
-GENERAL = ModelBasedSettings(model=GPSettings(noise="split"))
 PENDULUM, CART, FETCH = "safe-pendulum", "safe-cart-pole-double-pendulum", "safe-fetch-reach"
 
 
@@ -93,7 +91,7 @@ def test_an_unknown_name_is_answered_with_those_there_are(learner: str, preset: 
 def test_a_system_of_ones_own_has_the_settings_of_any_other(preset: str) -> None:
     assert make_settings("my rig", preset=preset) == make_settings("", preset=preset)
     if preset == "default":
-        assert make_settings("my rig", preset=preset) == GENERAL != make_settings(PENDULUM, preset=preset)
+        assert make_settings("my rig", preset=preset) == ModelBasedSettings() != make_settings(PENDULUM, preset=preset)
 
 
 def test_the_smoke_preset_takes_seconds_on_every_system() -> None:

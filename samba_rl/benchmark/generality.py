@@ -90,10 +90,10 @@ def wilson(successes: int, count: int) -> tuple[float, float]:
     return max(0.0, middle - half), min(1.0, middle + half)
 
 
-def table(results: Iterable[CellResult]) -> Table:
+def table(results: Iterable[CellResult], preset: str = "default") -> Table:
     """Return the table of the suite, with a row for each system, noise and learner, and one for all of them."""
     known = {*names(noise=False), *names(noise=True)}
-    mine = [one for one in results if one.cell.task in known and one.cell.trials == TRIALS]
+    mine = [one for one in results if one.cell.task in known and (one.cell.trials, one.cell.preset) == (TRIALS, preset)]
     rows = []
     for name in SYSTEMS:
         for task in (name, name + NOISY):
@@ -104,12 +104,13 @@ def table(results: Iterable[CellResult]) -> Table:
     if mine:
         rows.append(Row(("all", "", "", ""), _entries(mine, together=True)))
     return Table(
-        name="generality",
+        name="generality" if preset == "default" else f"generality-{preset}",
         title="Generality",
-        caption=f"Systems that nobody tuned for, with the general preset, after one random trial and {TRIALS} of the "
-        "policy. A run has solved its system if the mean return of its policy, with its noise, reaches the return to "
-        "reach and CVaR of the safety cost keeps the limit, where there is one. Shares with Wilson's 95 % interval; "
-        "medians of samples and minutes, interquartile mean of returns.",
+        caption="Systems that nobody tuned for, with the general numbers of the preset "
+        f"'{preset}', after one random trial and {TRIALS} of the policy. A run has solved its system if the mean "
+        "return of its policy, with its noise, reaches the return to reach and CVaR of the safety cost keeps the "
+        "limit, where there is one. Shares with Wilson's 95 % interval; medians of samples and minutes, "
+        "interquartile mean of returns.",
         facts=(),
         labels=("system", "noise", "learner", "limit"),
         columns=tuple(

@@ -115,7 +115,7 @@ def benchmark(
     if grid == "exploration":
         _study_tables(console, out, tasks)
     else:
-        show_tables(console, out, suite=grid == "generality")
+        show_tables(console, out, preset if grid == "generality" else None)
     return 1 if failed else 0
 
 
@@ -239,8 +239,8 @@ def _numbers(words: str) -> tuple[float, ...]:
     return numbers
 
 
-def show_tables(console: Console, out: Path, *, suite: bool = False) -> None:
-    """Write the tables of the finished cells, and print them."""
+def show_tables(console: Console, out: Path, suite: str | None = None) -> None:
+    """Write and print the tables of the finished cells: that of the suite with the preset `suite`, or the paper's."""
     from samba_rl.benchmark.cells import read_results
     from samba_rl.benchmark.tables import all_tables
     from samba_rl.benchmark.writers import write_tables
@@ -248,10 +248,10 @@ def show_tables(console: Console, out: Path, *, suite: bool = False) -> None:
     if not out.is_dir():
         return
     results = read_results(out)
-    if suite:
+    if suite is not None:
         from samba_rl.benchmark.generality import table
 
-        written = write_tables([table(results)], out / "tables")
+        written = write_tables([table(results, suite)], out / "tables")
     else:
         written = write_tables(all_tables(results), out / "tables")
     for path in written:

@@ -81,4 +81,6 @@ def test_the_table_counts_seeds_by_system_noise_and_limit() -> None:
     assert (seeds.value, share.value, reward.value, needed.value, samples.value) == (4, 75, 1.8, 1.7, 600)
     assert share.interval == pytest.approx((30.06, 95.44), abs=0.01) and minutes.value == pytest.approx(0.2)
     assert cvar.value == pytest.approx(0.5) and rows["all", "", "", ""][1].value == 60
+    smoke = replace(runs[0], cell=replace(runs[0].cell, preset="smoke"))
+    assert table([*runs, smoke]) == table(runs) and table([*runs, smoke], "smoke").rows[0].entries[0].value == 1
     assert "| 75 [30.1 to 95.4] |" in to_markdown(table(runs))
