@@ -74,11 +74,6 @@ def check(task: Task, about: About, earlier: Transitions | None, *, resuming: bo
             task.charge(x, torch.zeros(1, len(task.actions), dtype=torch.float64), x)
         except UserError as error:
             raise UserError(f"{error}. Learning on a model needs the cost and the safety cost as functions") from error
-    if earlier is not None and not row.source.predicts:
-        raise UserError(
-            f"earlier data (data, first.data) has no effect: a learner on {row.source.title} learns from its own "
-            "trials only. Leave it out, or take a learner with a model"
-        )
     horizon, first = task.horizon, settings.first.samples
     rounded = -(-first // horizon) * horizon
     if max(rounded, horizon) > settings.real_samples:

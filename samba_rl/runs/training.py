@@ -70,7 +70,7 @@ def train(
     row = find_learner(learner)
     usual = make_settings(system.name, row, preset)
     chosen = changed(usual if settings is None else settings, changes)
-    refuse_unused(chosen, row, paths_of(changes))
+    refuse_unused(chosen, row, [*paths_of(changes), *["data"] * (data is not None)])
     if isinstance(data, (str, Path)):
         chosen = replace(chosen, first=replace(chosen.first, data=str(data)))
     earlier = earlier_transitions(system, data if isinstance(data, DataSet) else chosen.first.data or None)
