@@ -80,8 +80,13 @@ def _explained(problem: str) -> Iterator[None]:
     except (Exception, SystemExit) as error:
         what = "it ends the program" if isinstance(error, SystemExit) else f"{type(error).__name__}: {error}"
         place = ""
-        frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith("<")]
-        if not isinstance(error, SyntaxError) and frames[1:] and frames[-1].filename != __file__:
+        inside = (__file__, importlib.__file__)
+        frames = [
+            frame
+            for frame in traceback.extract_tb(error.__traceback__)
+            if frame.filename not in inside and not frame.filename.startswith("<")
+        ]
+        if not isinstance(error, SyntaxError) and frames:
             place = f" ({frames[-1].filename}, line {frames[-1].lineno})"
         raise UserError(f"{problem}: {what.splitlines()[0]}{place}") from error
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 Reasons: TypeAlias = dict[str, str]
 """Why settings, or whole groups of them, have no effect, by their paths."""
 
+_OWN_TRIALS = "the learner has no model that earlier data could teach; it learns from its own trials"
 ADAPTIVE = ("factor", "steepness", "tolerance")
 DUAL_ASCENT = ("rate",)
 POLICY_STEPS = ("policy_rate", "kl_target", "kl_stop", "standardise", "entropy")
@@ -51,8 +52,10 @@ def unused_at_first(first: FirstSettings) -> Reasons:
 
 def unused_in_improving(learner: Learner, settings: PolicyGradientSettings) -> Reasons:
     """Return the settings without effect on how a policy is improved by its gradient."""
+    own = {} if learner.source.predicts else dict.fromkeys(("data", "first.data"), _OWN_TRIALS)
     return {
         **unused_at_first(settings.first),
+        **own,
         **_of_limits(learner, settings),
         **_of_multipliers(learner, settings),
         **_of_updates(learner, settings),

@@ -86,11 +86,6 @@ def check(task: Task, about: About, earlier: Transitions | None, *, resuming: bo
     _check_device(about.device)
     settings.constraints(row, task.constraints)  # raises if a limit does not fit the system or the update
     check_functions(task)
-    if earlier is not None and not row.source.predicts:
-        raise UserError(
-            f"earlier data (data, first.data) has no effect: a learner on {row.source.title} learns from its own "
-            "trials only. Leave it out, or take a learner with a model"
-        )
     horizon, first = task.horizon, settings.first.samples
     rounded = -(-first // horizon) * horizon
     if max(rounded, horizon) > settings.real_samples:

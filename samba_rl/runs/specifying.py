@@ -67,7 +67,7 @@ def specified(
     row = find_row(learner, preset)
     usual = make_settings(system, row, preset)
     chosen = changed(usual if settings is None else settings, changes)
-    refuse_unused(chosen, row, paths_of(changes))
+    refuse_unused(chosen, row, [*paths_of(changes), *["data"] * (data is not None)])
     if data is not None and not isinstance(data, DataSet):
         files = [data] if isinstance(data, (str, Path)) else data
         chosen = replace(chosen, first=replace(chosen.first, data=",".join(map(str, files))))

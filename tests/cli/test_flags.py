@@ -87,6 +87,7 @@ def test_the_settings_whose_flags_are_given() -> None:
             ["--learner", "sppilco", "--weights.no-spread"],
             "weights.spread has no effect: the learner seeks no information",
         ),
+        (["--learner", "ppo", "--data", "none.csv"], "data has no effect: the learner has no model that earlier data"),
         (["--trust-region.kl=1"], "trust_region.kl has no effect: the update 'proximal' has no trust region"),
         (["--zeta", "none", "--weights.least-cost-weight", "1"], "weights.least_cost_weight has no effect"),
         (["--learner", "trpo", "--update.clip", "0.1"], "update.clip has no effect: the update 'trust-region'"),

@@ -88,7 +88,7 @@ class Values:
                 settings = way(learner, usual, path, value)
         except UserError as error:
             lines, name = str(error).count("\n"), path.split(".")[-1].replace("_", "-") if path else ""
-            known = name in str(error).replace("_", "-") or name.isdigit() or "earlier data" in str(error)
+            known = name in str(error).replace("_", "-") or name.isdigit()
             known = known or "Unrecognized options: " in str(error)  # a value after a flag that takes none
             return "" if known and not lines else f"an error without the name of the setting: {str(error)[:150]!r}"
         except Exception as error:
