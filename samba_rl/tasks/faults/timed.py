@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, final
 
-from samba_rl.errors import UserError
+from samba_rl.errors import UserError, printable
 
 if TYPE_CHECKING:
     from samba_rl.tasks.simulation import Simulation
@@ -59,7 +59,7 @@ def one_line(error: BaseException) -> str:
     """Return an exception in one line, with its type unless the message is written for users."""
     if isinstance(error, SimulationError):
         return error.summary
-    text = " ".join(str(error).split())
+    text = printable(" ".join(str(error).split()))
     if len(text) > 500:
         text = f"{text[:500]}…"
     if isinstance(error, UserError | NoAnswer | Died):
