@@ -7,12 +7,17 @@ DOCS_STAMP := $(VENV)/.set-up-docs
 BENCH_STAMP := $(VENV)/.set-up-bench
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: help setup run test test-slow check format bench docs clean
+# Time of `make fuzz` in seconds, and its seed (a fresh one if empty).
+SECONDS ?= 60
+SEED ?=
+
+.PHONY: help setup run test test-slow fuzz check format bench docs clean
 
 help:
 	@echo "make setup      install samba_rl and its tools into $(VENV)"
 	@echo "make run        learn Safe Pendulum with SAMBA into runs/, show the figures (minutes)"
 	@echo "make test       run the tests (test-slow: the long ones)"
+	@echo "make fuzz       try random commands, settings and data for a minute (SECONDS=600 SEED=1)"
 	@echo "make check      formatting, lint, types, import layers (format: mend the formatting)"
 	@echo "make bench      measure speed beside peers"
 	@echo "make docs       build the documentation into docs/_build"
@@ -46,6 +51,9 @@ test: $(STAMP)
 
 test-slow: $(STAMP)
 	$(BIN)/python -m pytest -n auto --dist loadfile -m slow
+
+fuzz: $(STAMP)
+	$(BIN)/python -m tests.fuzz --seconds $(SECONDS) $(if $(SEED),--seed $(SEED))
 
 check: $(STAMP)
 	$(BIN)/ruff format --check .

@@ -102,7 +102,7 @@ def samples_per_second(samples: int, seed: int) -> float:
         if isinstance(event, TrialReport):
             reports.append(event)
 
-    run = train("safe-pendulum", "planet", seed=seed, real_samples=samples, log=log)
+    run = train("safe-pendulum", "planet", seed=seed, real_samples=samples, log=log, out=None)
     first = reports[0]
     return float((run.summary["real_samples"] - first.real_samples) / (run.summary["seconds"] - first.seconds))
 

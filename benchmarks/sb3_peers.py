@@ -126,7 +126,7 @@ class Outcome(NamedTuple):
 
 def run_ours(name: LearnerName, task: Task, settings: ModelFreeSettings, seed: int) -> Outcome:
     begin = time.perf_counter()
-    run = train(task, name, settings=settings, seed=seed)
+    run = train(task, name, settings=settings, seed=seed, out=None)
     seconds = time.perf_counter() - begin
     noisy, still = (run.evaluate(deterministic=deterministic).return_mean for deterministic in (False, True))
     return Outcome(seconds, run.summary["real_samples"], noisy, still)

@@ -22,6 +22,7 @@ CONTENTS = {
     "cli": "one file for each command",
     "report": "figures, films, web pages",
     "benchmark": "grids, statistics, tables",
+    "export": "policies for other programs",
     "runs": "run folders, checkpoints, evaluation",
     "presets": "the numbers of each learner",
     "planet": "PlaNet: latent model and planner",
@@ -34,6 +35,8 @@ CONTENTS = {
     "tasks": "the real systems",
     "events": "what a run reports",
     "types": "Traces, Transitions, protocols",
+    "ranges": "ranges of settings",
+    "own": "functions of a user's own",
     "errors": "errors that a user can act on",
 }
 """What each room holds, in a few words."""

@@ -11,6 +11,9 @@ if TYPE_CHECKING:
     from samba_rl.agents.settings import Settings as Settings
     from samba_rl.data import DataSet as DataSet, Schema as Schema
     from samba_rl.errors import Paused as Paused, Stopped as Stopped, UserError as UserError
+    from samba_rl.improve.constraints import Constraint as Constraint
+    from samba_rl.improve.limits import ConstraintSettings as ConstraintSettings
+    from samba_rl.improve.own_constraint import register_constraint as register_constraint
     from samba_rl.improve.policies import GaussianPolicy as GaussianPolicy, UniformPolicy as UniformPolicy
     from samba_rl.learners import (
         LEARNERS as LEARNERS,
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
         Expectation as Expectation,
         GPModel as GPModel,
         Information as Information,
+        InformationGain as InformationGain,
         Learner as Learner,
         LeaveOneOut as LeaveOneOut,
         Projection as Projection,
@@ -34,6 +38,8 @@ if TYPE_CHECKING:
     from samba_rl.presets import make_agent as make_agent, make_settings as make_settings
     from samba_rl.runs import Run as Run, load_run as load_run, resume as resume, train as train
     from samba_rl.runs.evaluation import Evaluation as Evaluation
+    from samba_rl.runs.request import Request as Request
+    from samba_rl.runs.waiting import Receipt as Receipt, WaitingRun as WaitingRun, new_run as new_run
     from samba_rl.tasks import (
         SafeCartPoleDoublePendulum as SafeCartPoleDoublePendulum,
         SafeFetchReach as SafeFetchReach,
@@ -42,6 +48,7 @@ if TYPE_CHECKING:
     )
     from samba_rl.tasks.gym.task import GymTask as GymTask
     from samba_rl.tasks.hazard import AngleHazard as AngleHazard
+    from samba_rl.tasks.rig import RigTask as RigTask
     from samba_rl.tasks.rollout import rollout as rollout
     from samba_rl.tasks.task import Quantity as Quantity, Task as Task
     from samba_rl.tasks.world import World as World
@@ -54,18 +61,24 @@ _HOMES = {
     "samba_rl.agents.settings": "Settings",
     "samba_rl.data": "DataSet Schema",
     "samba_rl.errors": "Paused Stopped UserError",
+    "samba_rl.improve.constraints": "Constraint",
+    "samba_rl.improve.limits": "ConstraintSettings",
+    "samba_rl.improve.own_constraint": "register_constraint",
     "samba_rl.improve.policies": "GaussianPolicy UniformPolicy",
-    "samba_rl.learners": "LEARNERS Chance Cost CVaR Entropy Expectation GPModel Information Learner LeaveOneOut "
-    "Projection Proximal RealTrials TrustRegion",
+    "samba_rl.learners": "LEARNERS Chance Cost CVaR Entropy Expectation GPModel Information InformationGain Learner "
+    "LeaveOneOut Projection Proximal RealTrials TrustRegion",
     "samba_rl.models.gp": "GPDynamics GPSettings",
     "samba_rl.models.world": "ModelWorld",
     "samba_rl.planet.policy": "PlanningPolicy",
     "samba_rl.presets": "make_agent make_settings",
     "samba_rl.runs": "Run load_run resume train",
     "samba_rl.runs.evaluation": "Evaluation",
+    "samba_rl.runs.request": "Request",
+    "samba_rl.runs.waiting": "Receipt WaitingRun new_run",
     "samba_rl.tasks": "SafeCartPoleDoublePendulum SafeFetchReach SafePendulum make_task",
     "samba_rl.tasks.gym.task": "GymTask",
     "samba_rl.tasks.hazard": "AngleHazard",
+    "samba_rl.tasks.rig": "RigTask",
     "samba_rl.tasks.rollout": "rollout",
     "samba_rl.tasks.task": "Quantity Task",
     "samba_rl.tasks.world": "World",

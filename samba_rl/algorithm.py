@@ -18,10 +18,10 @@ from samba_rl.events import Event, PolicyReady, Signal
 if TYPE_CHECKING:
     from samba_rl.agents.agent import AnyAgent
     from samba_rl.agents.policy_gradient import Agent
-    from samba_rl.runs.trials import Trials
+    from samba_rl.runs.trials import AnyTrials
 
 
-def train(agent: AnyAgent, trials: Trials, generator: Generator) -> Iterator[Event | Signal]:
+def train(agent: AnyAgent, trials: AnyTrials, generator: Generator) -> Iterator[Event | Signal]:
     """Spend the agent's budget of real samples; `agent.policy` is the result.
 
     A restored agent continues where it was. Every agent has its own `improve`: for those with a policy gradient it is

@@ -47,6 +47,8 @@ class TrialReport:
     """Seconds since the run began."""
     broken: int = 0
     """Episodes of this trial that ended early because the system failed."""
+    set_aside: int = 0
+    """Steps so far that were set aside as outliers."""
 
 
 @dataclass(frozen=True)
@@ -131,6 +133,20 @@ class EpisodesMeasured:
 
 
 @dataclass(frozen=True)
+class TrialDue:
+    """A trial is to be made outside of this program before the loop goes on."""
+
+    trial: int
+    """Number of the trial."""
+    policy: Policy
+    """The policy that makes it."""
+    told: int
+    """Episodes of it that are there already."""
+    episodes: int
+    """Episodes of it in all."""
+
+
+@dataclass(frozen=True)
 class PauseDue:
     """The system failed and should be looked at before the run continues."""
 
@@ -139,7 +155,7 @@ class PauseDue:
 
 Event = TrialReport | ImprovementReport | LatentReport | Notice
 """What is logged and kept with a run."""
-Signal = PolicyReady | EpisodesMeasured | PauseDue
+Signal = PolicyReady | EpisodesMeasured | TrialDue | PauseDue
 """What the consumer of a training loop may act on. Signals are not kept, and no checkpoint is taken at one: an
 improvement that has just ended would be made again."""
 Log = Callable[[Event], None]

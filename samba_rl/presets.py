@@ -27,6 +27,7 @@ from samba_rl.improve.updates.trust_region import TrustRegionSettings
 from samba_rl.learners import LEARNERS, GPModel, LatentModel, Learner, RealTrials, TraceSource, find_learner
 from samba_rl.models.gp import GPSettings
 from samba_rl.models.likelihood import FitSettings
+from samba_rl.models.zeta import LeaveOneOut
 from samba_rl.planet.latent import LatentSettings
 from samba_rl.planet.planner import PlannerSettings
 from samba_rl.planet.settings import PlanetSettings
@@ -36,6 +37,8 @@ ANY = ""
 """Key of the settings for every system without its own."""
 STEPS = 30
 """Steps of an episode in the paper (max trajectory length)."""
+LEAST_TRIALS = 5
+"""Least number of trials of the policy, however long the episodes are."""
 
 # Learners on a Gaussian-process model ---------------------------------------------------------------------------------
 
@@ -74,6 +77,7 @@ _MODEL_SMOKE = ModelBasedSettings(
     imagination=ImaginationSettings(
         iterations=2, last_iterations=2, trajectories=20, candidates=2, judged=100, starts=1, start_iterations=2
     ),
+    weights=WeightSettings(explore=2),
     update=ProximalSettings(epochs=2, minibatch=300),
     model=GPSettings(fit=FitSettings(iterations=10)),
 )
@@ -193,7 +197,7 @@ def _model_paper(column: _Column) -> ModelBasedSettings:
         imagination=ImaginationSettings(
             100, 100, column.batch // STEPS, draw="marginals", candidates=1, starts=0, restart="off"
         ),
-        weights=WeightSettings(spread=False, least_cost_weight=None),
+        weights=WeightSettings(spread=False, explore=0),
         model=GPSettings(fit=plain, sparse_above=10_000, calibration="none"),
     )
     return _paper(base, column)
@@ -249,16 +253,47 @@ to the letter (docs/paper.md). smoke: a few seconds, to see whether everything w
 PRESETS = ("default", "paper", "smoke")
 
 
-def make_settings(task: str, learner: str | Learner = "samba", preset: str = "default") -> Settings:
-    """Return the settings of a learner on the system of that name."""
+def find_row(learner: str | Learner, preset: str = "default") -> Learner:
+    """Return the row of that name, with the paper's ζ in the preset `paper`; a row of your own is left as it is."""
+    row = find_learner(learner)
+    if preset == "paper" and isinstance(learner, str) and row.zeta is not None:
+        return row.with_zeta(LeaveOneOut())
+    return row
+
+
+def make_settings(task: str | Task, learner: str | Learner = "samba", preset: str = "default") -> Settings:
+    """Return the settings of a learner on a system, or on the system of that name.
+
+    A system that is given itself, and has no preset of its own, has trials of about as many steps as the paper's
+    systems where its episodes are longer than theirs.
+    """
+    name = task if isinstance(task, str) else task.name
     row = find_learner(learner)
     family = _FAMILIES[type(row.source)]
     if preset not in family:
         raise UserError(f"no preset is called '{preset}'; {did_you_mean(preset, family)}")
     systems = family[preset]
-    settings = systems.get(task, systems[ANY])
-    budgets = next((each for name, each in _PAPER_SAMPLES.items() if LEARNERS[name] == row), {})
-    return replace(settings, real_samples=budgets[task]) if preset == "paper" and task in budgets else settings
+    settings = systems.get(name, systems[ANY])
+    if preset == "paper":
+        budgets = next((each for label, each in _PAPER_SAMPLES.items() if LEARNERS[label] == row), {})
+        return replace(settings, real_samples=budgets[name]) if name in budgets else settings
+    if isinstance(task, str) or name in systems or not isinstance(settings, ModelBasedSettings):
+        return settings
+    return _fitted(settings, task.horizon)
+
+
+def _fitted(settings: ModelBasedSettings, horizon: int) -> ModelBasedSettings:
+    """Return settings for a system whose episodes may be longer than `STEPS`: a trial then has fewer of them."""
+    trials = (settings.real_samples - settings.first.samples) // (settings.episodes * STEPS)
+    episodes = min(settings.episodes, max(1, round(settings.episodes * STEPS / horizon)))
+    first = max(1, round(settings.first.samples / horizon)) * horizon
+    least = first + min(trials, LEAST_TRIALS) * episodes * horizon
+    return replace(
+        settings,
+        episodes=episodes,
+        first=replace(settings.first, samples=first),
+        real_samples=max(settings.real_samples, least),
+    )
 
 
 def make_agent(
@@ -275,7 +310,7 @@ def make_agent(
     Without `settings` it has those of the default preset. `log` is called with every event of `ask` and `tell`.
     """
     row = find_learner(learner)
-    chosen = make_settings(task.name, row) if settings is None else settings
+    chosen = make_settings(task, row) if settings is None else settings
     agent = chosen.make_agent(task, row, seed=seed, device=device)
     agent.log = log
     return agent

@@ -16,6 +16,7 @@ from samba_rl.algorithm import train
 from samba_rl.events import Event
 from samba_rl.improve.advantages import AdvantageSettings
 from samba_rl.improve.policies import PolicySettings
+from samba_rl.improve.step import WeightSettings
 from samba_rl.improve.updates.proximal import ProximalSettings
 from samba_rl.improve.updates.trust_region import TrustRegionSettings
 from samba_rl.learners import Learner
@@ -140,6 +141,7 @@ def quick_settings(learner: str | Learner = "samba") -> Settings:
         imagination=ImaginationSettings(10, 40, 100, candidates=2, judged=100, starts=0),
         policy=PolicySettings(hidden=(16,)),
         advantage=AdvantageSettings(hidden=(16,)),
+        weights=WeightSettings(explore=0),
         update=ProximalSettings(epochs=8, policy_rate=1e-2, critic_rate=1e-2),
         model=GPSettings(fit=FitSettings(iterations=20)),
     )

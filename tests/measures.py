@@ -15,7 +15,7 @@ WALK = (
     "agents/experience.py",
     "models/gp.py",
     "models/exact.py",
-    "models/zeta.py",
+    "models/information.py",
     "models/world.py",
     "tasks/rollout.py",
     "improve/step.py",
@@ -40,23 +40,29 @@ NAMERS = ("learners.py", "presets.py", "cli/")
 
 SERIALISATION = (
     "agents/words.py",
+    "benchmark/audit.py",
     "benchmark/collect.py",
     "benchmark/reference.py",
     "data/minari_io.py",
     "data/packing.py",
     "data/plain.py",
     "data/tables.py",
+    "export/as_json.py",
+    "export/as_onnx.py",
     "runs/checkpoints.py",
     "runs/checks.py",
+    "runs/differences.py",
     "runs/folder.py",
     "runs/limits.py",
     "runs/listing.py",
     "runs/loading.py",
+    "runs/policy_file.py",
+    "runs/request.py",
     "runs/summary.py",
     "runs/upgrade.py",
     "runs/writer.py",
 )
-"""Files that read or write JSON, CSV, Minari data sets and checkpoints, whose values can be anything."""
+"""Files that read or write JSON, CSV, ONNX, Minari data sets and checkpoints, whose values can be anything."""
 
 
 def sources() -> dict[str, str]:
@@ -134,7 +140,7 @@ def measures() -> dict[str, tuple[float, float]]:
         "lines of the longest file": (max(sizes.values()), 350),
         "positional bool parameters": (len(positional_bools()), 0),
         "signatures with Any outside serialisation": (len(any_in_signatures()), 20),
-        "source lines": (sum(sizes.values()), 24_500),
+        "source lines": (sum(sizes.values()), 36_000),
     }
 
 

@@ -9,16 +9,23 @@ from typing import Any
 import pytest
 
 from samba_rl.benchmark.writers import WRITERS
+from samba_rl.cli import main
+from samba_rl.improve.constraints import KINDS
 from tests.threads import one_thread
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted(path.relative_to(ROOT).as_posix() for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
 NEEDS = {
     "README.md": ("mujoco",),
+    "docs/advise.md": ("matplotlib",),
     "docs/data.md": ("minari", "pyarrow"),
+    "docs/export.md": ("onnx", "onnxruntime"),
     "docs/own-system.md": ("mujoco",),
 }
 """Optional packages that a page's blocks import."""
+
+SCRIPTS = ("docs/own-system.md",)
+"""Pages of which each block is a script of its own."""
 
 
 def text_of(name: str) -> str:
@@ -44,9 +51,12 @@ def run_blocks(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> dict
         pytest.importorskip(package)
     monkeypatch.chdir(folder)
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(folder / "minari"))
+    monkeypatch.setattr("samba_rl.improve.own_constraint.KINDS", dict(KINDS))
     names: dict[str, Any] = {"__name__": "__main__"}
     with one_thread():
         for number, block in enumerate(blocks(name), 1):
+            if name in SCRIPTS:
+                names = {"__name__": "__main__"}
             exec(compile(block, f"{name}, block {number}", "exec"), names)
     return names
 
@@ -54,6 +64,29 @@ def run_blocks(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> dict
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page) and page != "docs/command-line.md"])
 def test_the_blocks_of_a_page_run(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run_blocks(page, tmp_path, monkeypatch)
+
+
+def test_a_system_of_ones_own_takes_ten_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = blocks("docs/own-system.md")[0]
+    assert len([line for line in first.splitlines() if line.strip()]) <= 10
+    monkeypatch.chdir(tmp_path)
+    Path("mine.py").write_text(first)
+    assert main(["check-env", "mine.py:task"]) == 0 and main(["tasks", "mine.py:task"]) == 0
+    assert main(["rollout", "mine.py:task", "--episodes", "2", "--workers", "0"]) == 0
+    short = [
+        "--preset",
+        "smoke",
+        "--learner",
+        "ppilco",
+        "--workers",
+        "0",
+        "--real-samples",
+        "120",
+        "--first.samples",
+        "60",
+    ]
+    with one_thread():
+        assert main(["train", "mine.py:task", *short, "--no-evaluation", "--no-pictures", "--out", "run"]) == 0
 
 
 def test_the_page_about_the_command_line_trains_and_loads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

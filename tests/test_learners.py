@@ -23,6 +23,7 @@ from samba_rl.learners import (
     TraceSource,
     find_learner,
 )
+from samba_rl.models.information import InformationGain
 from samba_rl.models.zeta import ZETAS, Bootstrap, Entropy, LeaveOneOut, Zeta
 
 COST, SEEKING = (Cost(),), (Cost(), Information(LeaveOneOut()))
@@ -55,7 +56,7 @@ def test_the_papers_learners(
     row = LEARNERS[name]
     assert isinstance(row.source, source) and isinstance(row.update, update)
     assert row.objectives == objectives and row.constraint is constraint
-    assert row.zeta == (LeaveOneOut() if name == "samba" else None)
+    assert row.zeta == (InformationGain() if name == "samba" else None)
 
 
 def test_the_order_of_the_papers_tables() -> None:
@@ -216,7 +217,7 @@ def test_the_words_of_a_row() -> None:
     assert to_words(LEARNERS["samba"]) == {
         "traces": "model",
         "objectives": ["cost", "information"],
-        "zeta": "loo",
+        "zeta": "information",
         "constraint": "cvar",
         "update": "proximal",
     }
@@ -244,7 +245,10 @@ GOOD = to_words(LEARNERS["samba"])
             {**GOOD, "objectives": ["cost", "fun"]},
             r"row.objectives\[1\] is 'fun'; it must be one of cost, safety, infor",
         ),
-        ({**GOOD, "zeta": "lou"}, "row.zeta is 'lou'; it must be one of loo, bootstrap, entropy, none"),
+        (
+            {**GOOD, "zeta": "lou"},
+            "row.zeta is 'lou'; it must be one of loo, loo-observed, bootstrap, entropy, information, none",
+        ),
         ({**GOOD, "zeta": None}, "row.zeta is None; it must be one of"),
         ({**GOOD, "zeta": "none"}, "row.zeta is 'none', but the learner seeks information; name a ζ"),
         ({**GOOD, "constraint": 3}, "row.constraint is 3; it must be one of cvar, expectation, chance, none"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from dataclasses import replace
 
 import pytest
 
@@ -19,6 +20,7 @@ from samba_rl.planet.agent import PlanetAgent
 from samba_rl.planet.settings import PlanetSettings
 from samba_rl.presets import PRESETS, make_agent, make_settings
 from samba_rl.tasks import TASKS
+from samba_rl.tasks.pendulum import SafePendulum
 from tests.line import Line
 
 PENDULUM, CART, FETCH = "safe-pendulum", "safe-cart-pole-double-pendulum", "safe-fetch-reach"
@@ -110,6 +112,25 @@ def test_every_learner_has_its_agent(learner: str) -> None:
     assert isinstance(agent, PlanetAgent if planner else Agent) and agent.learner == LEARNERS[learner]
     assert agent.settings == make_settings("line", learner) and agent.log == events.append
     assert agent.generator.initial_seed() == 3
+
+
+@pytest.mark.parametrize(
+    ("horizon", "episodes", "first", "samples"),
+    [(10, 5, 150, 1500), (30, 5, 150, 1500), (50, 3, 150, 1500), (200, 1, 200, 1500), (1000, 1, 1000, 6000)],
+)
+def test_the_general_preset_fits_the_length_of_episodes(horizon: int, episodes: int, first: int, samples: int) -> None:
+    settings = make_settings(replace(Line(), horizon=horizon))
+    usual = make_settings("line")
+    assert (settings.episodes, settings.first.samples, settings.real_samples) == (episodes, first, samples)
+    assert isinstance(settings, ModelBasedSettings) and isinstance(usual, ModelBasedSettings)
+    changed = replace(settings, episodes=usual.episodes, first=usual.first, real_samples=usual.real_samples)
+    assert changed == usual
+    smoke = make_settings(replace(Line(), horizon=horizon), preset="smoke")
+    assert smoke.real_samples >= smoke.first.samples + smoke.episodes * horizon
+    for other in ("ppo", "planet"):
+        assert make_settings(replace(Line(), horizon=horizon), other) == make_settings("line", other)
+    assert make_settings(replace(SafePendulum(), horizon=horizon)) == make_settings(PENDULUM)
+    assert make_settings(replace(Line(), horizon=horizon), preset="paper") == make_settings("line", preset="paper")
 
 
 def test_an_agent_takes_a_row_of_ones_own() -> None:

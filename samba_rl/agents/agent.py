@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias, final
 
 import torch
 from torch import Generator
 
 from samba_rl.agents.first import first_policy
+from samba_rl.agents.outliers import SHOWN, Judgement, OutlierTest, without
 from samba_rl.agents.settings import Settings
 from samba_rl.data import DataSet, Schema
 from samba_rl.errors import UserError
@@ -21,6 +23,7 @@ from samba_rl.tasks.task import Task
 from samba_rl.types import Fault, Policy, State, Traces, Transitions
 
 if TYPE_CHECKING:
+    from samba_rl.models.gp import GPDynamics
     from samba_rl.planet.policy import PlanningPolicy
 
 Learned: TypeAlias = "NetworkPolicy | PlanningPolicy"
@@ -45,6 +48,8 @@ class AnyAgent(ABC):
 
     log: Log | None = None
     """Called with every event of `ask` and `tell`."""
+    controller: Policy | None = None
+    """Controller that makes the first trial; None: random actions do."""
 
     def __init__(self, task: Task, learner: Learner, settings: Settings, seed: int, device: str) -> None:
         if not isinstance(learner.source, settings.source):
@@ -54,6 +59,9 @@ class AnyAgent(ABC):
             )
         self.task, self.learner, self.settings = task, learner, settings
         self.data = DataSet.empty(schema_of(task))
+        self.aside = torch.empty(0, dtype=torch.long)
+        """Indices of the steps that were set aside as outliers, in the data [K]."""
+        self._outliers = OutlierTest(task, self.data.schema) if settings.real.outliers == "aside" else None
         self.constraints = settings.constraints(learner, task.constraints)
         self.clock = Clock()
         self.real_samples, self.iteration = 0, -1
@@ -62,6 +70,11 @@ class AnyAgent(ABC):
         self.generator = Generator(self.device).manual_seed(seed)
 
     # What each kind of agent does for itself ------------------------------------------------------------------------
+
+    @property
+    @abstractmethod
+    def model(self) -> GPDynamics | None:
+        """Return the Gaussian-process model, if there is one."""
 
     @property
     @abstractmethod
@@ -130,20 +143,50 @@ class AnyAgent(ABC):
         self.data = self.data.append(traces)
         self.iteration += 1
         self.real_samples += traces.steps
+        judgement = self._judge(traces.steps)
+        seen = traces
+        if judgement is not None and judgement.outliers:
+            assert self._outliers is not None
+            notices += _set_aside(f"trial {self.iteration}", judgement)
+            traces = self._outliers.shown(traces, judgement)
+            active = traces.active.clone()
+            active[traces.active] = ~judgement.aside
+            seen = replace(traces, active=active)
         self.learning_TC += float(traces.safety.sum())
         self.learning_TV += int(traces.violation.any(-1).sum())
-        foresight = self._foresight(traces)
-        notices += self._take_in(traces)
+        # A trial of which nothing is believed teaches nothing.
+        foresight = self._foresight(seen) if seen.steps else Foresight()
+        notices += self._take_in(traces if seen.steps else None)
         broken = len({fault.episode for fault in faults})
         report = self._trial_report(traces, self._calibrated(foresight), broken=broken)
         yield from notices
         yield report
 
     @final
-    def learn_earlier(self, transitions: Transitions) -> Iterator[Event]:
-        """Add real transitions measured before the run to the data and learn from them."""
-        self.data = self.data.append(transitions)
-        yield from [*self._take_in(None)]
+    def learn_earlier(self, steps: Transitions | Traces) -> Iterator[Event]:
+        """Add real steps measured before the run, or beside it, to the data and learn from them."""
+        before = len(self.data)
+        self.data = self.data.append(steps)
+        judgement = self._judge(len(self.data) - before)
+        notices = [] if judgement is None else _set_aside("earlier data", judgement)
+        yield from [*notices, *self._take_in(None)]
+
+    @final
+    @property
+    def believed(self) -> Transitions:
+        """Return the transitions to learn from: all but those that were set aside as outliers."""
+        return without(self.data.transitions, self.aside)
+
+    @final
+    def _judge(self, count: int) -> Judgement | None:
+        """Set aside the outliers among the last `count` steps of the data; None if they are not looked for."""
+        if self._outliers is None:
+            return None
+        first = len(self.data) - count
+        new = Transitions(**{name: value[first:] for name, value in vars(self.data.transitions).items()})
+        judgement = self._outliers.judge(new, self.model)
+        self.aside = torch.cat([self.aside, first + judgement.aside.nonzero()[:, 0]])
+        return judgement
 
     @property
     def is_first_trial(self) -> bool:
@@ -160,7 +203,7 @@ class AnyAgent(ABC):
     @final
     def first_policy(self, episodes: int, generator: Generator) -> Policy:
         """Return the policy of the first trial."""
-        return first_policy(self.task, self.settings.first, episodes, generator)
+        return self.controller or first_policy(self.task, self.settings.first, episodes, generator)
 
     @final
     def _drain(self, events: Iterator[Event]) -> None:
@@ -193,7 +236,17 @@ class AnyAgent(ABC):
             "learning_TV": self.learning_TV,
             "clock": self.clock.state_dict(),
             "generator": self.generator.get_state(),
+            "aside": self.aside,
+            "outliers": None if self._outliers is None else self._outliers.state_dict(),
         }
+
+    @final
+    def _load_data(self, data: DataSet, state: State) -> None:
+        """Take over data and which of them are set aside; call this first."""
+        self.data = data
+        self.aside = state.get("aside", self.aside)
+        if self._outliers is not None and state.get("outliers") is not None:
+            self._outliers.load_state_dict(state["outliers"])
 
     @final
     def _load_counts(self, state: State) -> None:
@@ -216,7 +269,19 @@ class AnyAgent(ABC):
             **foresight._asdict(),
             seconds=self.clock.seconds,
             broken=broken,
+            set_aside=len(self.aside),
         )
+
+
+def _set_aside(where: str, judgement: Judgement) -> list[Notice]:
+    """Return notices about the values that are not believed."""
+    what = "; kept in the data, not learned from"
+    notices = [Notice(f"{where}, {one}{what}") for one in judgement.outliers[:SHOWN]]
+    more = len(judgement.outliers) - SHOWN
+    steps = int(judgement.aside.sum())
+    if more > 0:
+        notices.append(Notice(f"{where}: {more} more outliers; {steps} steps are set aside{what}"))
+    return notices
 
 
 def schema_of(task: Task) -> Schema:

@@ -17,6 +17,7 @@ from samba_rl.improve.shield import Imagine
 from samba_rl.models.exact import ExactPosterior
 from samba_rl.models.fit_report import FitReport
 from samba_rl.models.gp import GPDynamics, GPSettings
+from samba_rl.models.measured import unknown
 from samba_rl.models.world import ModelSource
 from samba_rl.models.zeta import Zeta
 from samba_rl.tasks.task import Task
@@ -116,7 +117,7 @@ class Imagination(Experience):
 
     def learn(self, traces: Traces | None, data: Transitions, clock: Clock, *, own: bool) -> Iterator[Notice]:
         """Fit the model to all data; keep the last one if that fails."""
-        self._data = data
+        self._data, first = data, not len(self.model)
         try:
             with clock("fit"):
                 report = self.model.fit(data)
@@ -127,6 +128,8 @@ class Imagination(Experience):
             return
         for problem in report.failed:
             yield Notice(f"the model keeps its last good hyper-parameters: {problem}")
+        if first:
+            yield from map(Notice, unknown(self._task, self.model.plausible, data))
 
     def controls(self, *, last: bool) -> int:
         """Return how many control iterations the settings ask for."""

@@ -53,6 +53,8 @@ class Agent(AnyAgent):
         self._schedule = Schedule(settings, task.horizon)
         judged, shielded = self._experience.judged, self._experience.shielded
         self._gate = Gate(self.constraints, self.multipliers, self._feasibility, judged, shielded=shielded)
+        self._explore = settings.weighting.explore if learner.zeta is not None else 0
+        self._worth = settings.weighting.worth
         self._latest: ImprovementReport | None = None
         self._work: Improvement | None = None
         self._asked = False
@@ -98,7 +100,7 @@ class Agent(AnyAgent):
             imagine = self._experience.imagine
             if imagine is not None and self._improver is not None:
                 self._gate.note(self.improver.policy, imagine, self._seed(), traces)  # before the model learns from it
-        yield from self._experience.learn(traces, self.data.transitions, self.clock, own=self._asked)
+        yield from self._experience.learn(traces, self.believed, self.clock, own=self._asked)
         if self._improver is None:
             self._start_afresh()
 
@@ -116,7 +118,7 @@ class Agent(AnyAgent):
         return foresight._replace(z_std=report.z_std, coverage95=report.coverage95)
 
     def _fresh_policy(self, settings: PolicySettings) -> NetworkPolicy:
-        scale, bounds = self.task.observation_scale(self.data.transitions.x), self.task.action_bounds()
+        scale, bounds = self.task.observation_scale(self.believed.x), self.task.action_bounds()
         limits = self._numbers.gate_limits(self.learner, self.task.constraints)
         return fresh_policy(*bounds, *scale, settings, self._cpu_generator(), limits).to(self.device)
 
@@ -167,7 +169,7 @@ class Agent(AnyAgent):
         notices = self._check_feasibility(last=True) if begins and self.work.last else []
         traces = self._traces()
         checked = self._experience.restarts and self.iteration > 0 and begins
-        if not (checked and is_stranded(traces, float(self.data.transitions.cost.abs().mean()))):
+        if not (checked and is_stranded(traces, float(self.believed.cost.abs().mean()))):
             return traces, notices
         self._start_afresh()
         self.work.cost_alone = True
@@ -183,10 +185,11 @@ class Agent(AnyAgent):
 
     @property
     def least_cost_weight(self) -> float:
-        """Return the lower bound of λ_π; after the last trial more information is of no use."""
-        return (
-            1.0 if self.work.cost_alone else self._numbers.weighting.least_at(1.0 if self.work.last else self.progress)
-        )
+        """Return the lower bound of λ_π; it is 1 where no information is sought."""
+        work = self.work
+        if work.cost_alone or (self._explore and work.base is None):
+            return 1.0
+        return self._numbers.weighting.least_at(1.0 if work.last else self.progress)
 
     def snapshot(self) -> Snapshot:
         """Copy everything that a control iteration changes."""
@@ -214,6 +217,12 @@ class Agent(AnyAgent):
             work.cleared = True
             return
         policy, seed = self.improver.policy, self._seed()
+        if work.base is not None:
+            with self.clock("gate"):
+                notices = self._gate.let_explore(policy, work, imagine, seed, self.iteration + 1, self._worth)
+            Snapshot.from_state(work.end_exploring()).restore_learned(self.improver, self.multipliers)
+            yield from notices
+            return
         if work.starts or work.rivals:
             work.rivals.append(self.snapshot().state_dict())
         if work.starts:
@@ -229,6 +238,8 @@ class Agent(AnyAgent):
                 notices += self._gate.hand_over(policy, work, imagine, seed)
             else:
                 notices += self._gate.before_trial(policy, work, imagine, seed, self.iteration + 1)
+                if work.cleared and self._explore:
+                    work.begin_exploring(self.snapshot().state_dict(), self._explore)
         yield from notices
 
     def _start_beside(self) -> None:
@@ -276,7 +287,7 @@ class Agent(AnyAgent):
     ) -> ImprovementReport:
         """Return the report of a control iteration; `step` is None if the update was undone."""
         critics = len(self.learner.objectives) + len(self.constraints)
-        self._latest = ImprovementReport(
+        report = ImprovementReport(
             iteration=self.iteration,
             control=self.work.control,
             controls=self.work.controls,
@@ -293,7 +304,11 @@ class Agent(AnyAgent):
             critic_loss=(math.nan,) * critics if step is None else step.critic_loss,
             seconds=self.clock.seconds,
         )
-        return self._latest
+        if self.work.base is None:
+            self._latest = report
+        else:
+            self.work.information.append(report.model_zeta)
+        return report
 
     # Continuing exactly ---------------------------------------------------------------------------------------------
 
@@ -312,15 +327,15 @@ class Agent(AnyAgent):
             "feasibility": self._feasibility.state_dict(),
             "improvement": None
             if work is None
-            else {**vars(work), "candidates": [*work.candidates], "rivals": [*work.rivals]},
+            else {name: [*value] if isinstance(value, list) else value for name, value in vars(work).items()},
             "asked": self._asked,
             "gate": self._gate.state_dict(),
         }
 
     def load_state_dict(self, state: State, data: DataSet) -> Iterator[Notice]:
         """Become the agent that returned this state when it had these data."""
-        self.data = data
-        yield from self._experience.load_state_dict(state["experience"], data.transitions)
+        self._load_data(data, state)
+        yield from self._experience.load_state_dict(state["experience"], self.believed)
         self._feasibility.load_state_dict(state["feasibility"])
         if state["snapshot"] is not None:
             self._start_afresh()

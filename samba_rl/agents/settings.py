@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, ClassVar, Literal, final
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, final
 
 from samba_rl.agents.first import FirstSettings
+from samba_rl.agents.unused import Reasons, unused_in_improving, unused_on_a_model
 from samba_rl.errors import UserError
 from samba_rl.improve.advantages import AdvantageSettings
-from samba_rl.improve.constraints import KINDS, Constraint, bind
+from samba_rl.improve.constraints import KINDS, Chance, Constraint, bind
 from samba_rl.improve.limits import ConstraintSettings, FurtherConstraint, MultiplierSettings
 from samba_rl.improve.policies import PolicySettings
 from samba_rl.improve.step import WeightSettings
@@ -19,6 +21,7 @@ from samba_rl.improve.updates.rules import UpdateSettings
 from samba_rl.improve.updates.trust_region import TrustRegionSettings
 from samba_rl.learners import GPModel, Learner, RealTrials, TraceSource
 from samba_rl.models.gp import GPSettings
+from samba_rl.ranges import Count, In, check
 from samba_rl.tasks.faults.settings import RealSettings
 from samba_rl.tasks.task import Task
 
@@ -34,26 +37,22 @@ class Settings(ABC):
     source: ClassVar[type[TraceSource]]
     """Source of traces of the learners that these settings are for."""
 
-    real_samples: int = 1500
+    real_samples: Count = 1500
     """Budget of real steps, the first trials included."""
-    episodes: int = 5
+    episodes: Count = 5
     """Real episodes per trial, between two improvements of the policy."""
     first: FirstSettings = field(default_factory=FirstSettings)
     real: RealSettings = field(default_factory=RealSettings)
 
     def __post_init__(self) -> None:
-        at_least("real_samples", self.real_samples, 1)
-        at_least("episodes", self.episodes, 1)
-        if self.first.samples > self.real_samples:
-            raise UserError(
-                f"first.samples = {self.first.samples} exceeds real_samples = {self.real_samples}; leave some for the "
-                "trials of the policy"
-            )
-        self._check()
+        check(self)
 
-    @abstractmethod
-    def _check(self) -> None:
-        """Raise if a number of the family is out of range."""
+    @final
+    def misfits(self) -> Iterator[tuple[str, str]]:
+        """Yield a budget that the first trials exceed."""
+        if self.first.samples > self.real_samples:
+            most = f"at least first.samples = {self.first.samples}, and leave some for the trials of the policy"
+            yield "real_samples", most
 
     @abstractmethod
     def make_agent(self, task: Task, learner: Learner, *, seed: int, device: str) -> AnyAgent:
@@ -62,6 +61,10 @@ class Settings(ABC):
     @abstractmethod
     def constraints(self, learner: Learner, names: tuple[str, ...]) -> tuple[Constraint, ...]:
         """Return the limits on safety costs of these names."""
+
+    @abstractmethod
+    def unused(self, learner: Learner) -> Reasons:
+        """Return the settings that have no effect with this learner, and why."""
 
     @property
     @abstractmethod
@@ -112,7 +115,10 @@ class PolicyGradientSettings(Settings, ABC):
     def constraints(self, learner: Learner, names: tuple[str, ...]) -> tuple[Constraint, ...]:
         """Return the limits on safety costs of these names."""
         own = self._own(learner, names)
-        found = sum((bind(KINDS[one.kind], self._held(one), names) for one in self.more_constraints), own)
+        found = sum((bind(KINDS[more.kind], self._held(more), names) for more in self.more_constraints), own)
+        for one in found:
+            if isinstance(one, Chance) and one.limit > 1:
+                raise UserError(f"a limit of {one.limit} on a probability ({one.name}): must be at most 1")
         if learner.update.own_dual and len(found) != 1:
             raise UserError(
                 f"the update '{learner.update.label}' keeps to exactly one limit, but there are {len(found)}; name one "
@@ -156,35 +162,30 @@ class PolicyGradientSettings(Settings, ABC):
         """Return the numbers of the update rules."""
         return UpdateSettings(self.update, self.trust_region)
 
-    @final
-    def _check_updates(self) -> None:
-        at_least("update.epochs", self.update.epochs, 1)
-        at_least("update.minibatch", self.update.minibatch, 1)
-
 
 @dataclass(frozen=True)
 class ImaginationSettings:
     """Improvement of the policy on the model, between two real trials."""
 
-    iterations: int = 40
+    iterations: Count = 40
     """Control iterations after each real trial."""
-    last_iterations: int = 100
+    last_iterations: Count = 100
     """Control iterations after the last real trial."""
-    trajectories: int = 300
+    trajectories: Annotated[int, In("[2, 1e6]")] = 300
     """Trajectories imagined in each control iteration."""
     draw: Literal["marginals", "functions"] = "functions"
     """How imagined steps are drawn. functions: from one function per trajectory, drawn from the posterior, which shows
     what the model does not know (an exact model only). marginals: independently at each step."""
-    candidates: int = 5
+    candidates: Annotated[int, In("[1, 1000]")] = 5
     """Number of latest policies to choose from at the end: the cheapest within the limits on the model is handed over,
     or else the safest. 1 takes the last one."""
-    judged: int = 1000
+    judged: Annotated[int, In("[2, 1e6]")] = 1000
     """Fresh trajectories on which a policy is judged, and twice as many for the least reachable value of a constraint;
     three times as many while only the sampling error decides."""
-    starts: int = 2
+    starts: Annotated[int, In("[0, 1000]")] = 2
     """Number of fresh policies that are improved beside the old one when half of the real samples are spent; the best
     on the model goes on. A policy can be stuck where no small step is an improvement."""
-    start_iterations: int = 70
+    start_iterations: Count = 70
     """Control iterations of each of these."""
     restart: Literal["on", "off"] = "on"
     """Replace a policy by an untrained one where all imagined trajectories cost the same and no gradient leads on."""
@@ -196,7 +197,7 @@ class ModelBasedSettings(PolicyGradientSettings):
     """Settings of learners that improve a policy on what a Gaussian-process model imagines."""
 
     source: ClassVar[type[TraceSource]] = GPModel
-    feasibility_iterations: int = 40
+    feasibility_iterations: Annotated[int, In("[0, 1e6]")] = 40
     """Control iterations of the search for the least value of a constraint that the model can reach: in full when the
     limit is first missed and at the end, a quarter after each trial while the limit looks infeasible. 0: no search."""
     shield: Literal["on", "off"] = "on"
@@ -207,23 +208,16 @@ class ModelBasedSettings(PolicyGradientSettings):
     weights: WeightSettings = field(default_factory=WeightSettings)
     model: GPSettings = field(default_factory=GPSettings)
 
-    def _check(self) -> None:
-        self._check_updates()
-        at_least("feasibility_iterations", self.feasibility_iterations, 0)
-        at_least("imagination.iterations", self.imagination.iterations, 1)
-        at_least("imagination.last_iterations", self.imagination.last_iterations, 1)
-        at_least("imagination.trajectories", self.imagination.trajectories, 2)
-        at_least("imagination.candidates", self.imagination.candidates, 1)
-        at_least("imagination.judged", self.imagination.judged, 2)
-        at_least("imagination.starts", self.imagination.starts, 0)
-        at_least("imagination.start_iterations", self.imagination.start_iterations, 1)
-
     def make_experience(self, task: Task, learner: Learner, device: str) -> Experience:
         """Make the source of imagined traces."""
         from samba_rl.agents.experience import Imagination
 
         shielded = self.shield == "on"
         return Imagination(task, learner.zeta, self.imagination, self.model, device, shielded=shielded)
+
+    def unused(self, learner: Learner) -> Reasons:
+        """Return the settings that have no effect with this learner, and why."""
+        return unused_in_improving(learner, self) | unused_on_a_model(learner, self)
 
     @property
     def weighting(self) -> WeightSettings:
@@ -248,19 +242,20 @@ class ModelFreeSettings(PolicyGradientSettings):
 
     source: ClassVar[type[TraceSource]] = RealTrials
 
-    def _check(self) -> None:
-        self._check_updates()
-        if self.policy.experts > 1:
-            raise UserError(
-                f"policy.experts = {self.policy.experts} needs a learner on a model, which can try every expert "
-                "without harm; on real trials alone leave it at 1"
-            )
-
     def make_experience(self, task: Task, learner: Learner, device: str) -> Experience:  # noqa: ARG002
         """Make the source of real traces."""
+        if self.policy.experts > 1:
+            raise UserError(
+                f"policy.experts = {self.policy.experts}: must be 1 for a learner without a model, which cannot try "
+                "every expert without harm"
+            )
         from samba_rl.agents.own_trials import OwnTrials
 
         return OwnTrials(device)
+
+    def unused(self, learner: Learner) -> Reasons:
+        """Return the settings that have no effect with this learner, and why."""
+        return unused_in_improving(learner, self)
 
     @property
     def weighting(self) -> WeightSettings:
@@ -276,9 +271,3 @@ class ModelFreeSettings(PolicyGradientSettings):
     def updates(self) -> tuple[int, int]:
         """Return one update after each trial."""
         return 1, 1
-
-
-def at_least(name: str, value: int, least: int) -> None:
-    """Raise a `UserError` if a setting is too small."""
-    if value < least:
-        raise UserError(f"{name} = {value}; it must be at least {least}")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from samba_rl.errors import UserError
-from samba_rl.improve.constraints import KINDS
+from samba_rl.improve.constraints import KINDS, Constraint
 from samba_rl.improve.objectives import Cost, Information, Objective, Safety
 from samba_rl.learners import NONE, SOURCES, UPDATES, Learner
 from samba_rl.models.zeta import ZETAS, Zeta
@@ -40,9 +42,21 @@ def from_words(value: Any, where: str) -> Learner:
     return Learner(
         source=_one_of(value.get("traces"), SOURCES, f"{where}.traces"),
         objectives=tuple(objectives),
-        constraint=_one_of(value.get("constraint"), {**KINDS, NONE: None}, f"{where}.constraint"),
+        constraint=_kind(value.get("constraint"), f"{where}.constraint"),
         update=_one_of(value.get("update"), UPDATES, f"{where}.update"),
     )
+
+
+def with_words(learner: Learner, words: Mapping[str, str]) -> Learner:
+    """Return a row with some of the choices of `to_words` replaced: zeta, constraint, update."""
+    changes: dict[str, Any] = {}
+    if "zeta" in words:
+        learner = learner.with_zeta(_one_of(words["zeta"], {**ZETAS, NONE: None}, "zeta"))
+    if "constraint" in words:
+        changes["constraint"] = _one_of(words["constraint"], {**KINDS, NONE: None}, "constraint.kind")
+    if "update" in words:
+        changes["update"] = _one_of(words["update"], UPDATES, "rule")
+    return replace(learner, **changes) if changes else learner
 
 
 def _name_of(zeta: Zeta) -> str:
@@ -50,6 +64,17 @@ def _name_of(zeta: Zeta) -> str:
         if one == zeta:
             return word
     raise UserError(f"{zeta} has no name to be stored under; give it one: samba_rl.models.zeta.ZETAS['name'] = ...")
+
+
+def _kind(word: Any, where: str) -> type[Constraint] | None:
+    try:
+        found: type[Constraint] | None = _one_of(word, {**KINDS, NONE: None}, where)
+    except UserError as error:
+        raise UserError(
+            f"{error}. A constraint of your own is known once the file of the system is loaded (task), if that file "
+            "decorates it with samba_rl.register_constraint"
+        ) from error
+    return found
 
 
 def _one_of(word: Any, known: dict[str, Any], where: str) -> Any:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
-from typing import final
+from typing import Any, NamedTuple, final
 
 from samba_rl.agents.settings import Settings
 from samba_rl.data.files import JSON_LIMIT, read_own, replacing
@@ -15,7 +16,7 @@ from samba_rl.tasks.task import Task
 from samba_rl.types import Policy
 
 FILE = "audit.json"
-"""File in a cell's folder with the measured value of the first constraint by trial."""
+"""File in a cell's folder with the measured value of the first constraint and the return, by trial."""
 AUDIT_SEED = 2_000_000
 """Seed of the audit of trial 0 in a run with seed 0."""
 SEED_STRIDE = 10_000
@@ -24,9 +25,18 @@ STEPS = 5_000
 """Largest number of real steps with each policy; none of them is used for learning."""
 
 
+class Audited(NamedTuple):
+    """A policy as the real system judges it."""
+
+    value: float
+    """Value of the first constraint."""
+    return_mean: float = math.nan
+    """Mean return; NaN if an earlier version made the audit."""
+
+
 @final
 class Audit:
-    """Measures the first constraint of each policy on the real system, before the policy makes its trial.
+    """Measures the first constraint and the return of each policy on the real system, before it makes its trial.
 
     The values are kept in the cell's folder, so that an interrupted cell loses none of them.
     """
@@ -57,22 +67,30 @@ class Audit:
             self.add(iteration, found)
 
     def add(self, iteration: int, evaluation: Evaluation) -> None:
-        """Record the first constraint of an evaluation of the policy that was learned from trial `iteration`."""
+        """Record an evaluation of the policy that was learned from trial `iteration`."""
         if self._constraints:
-            self.realised[iteration] = evaluation.constraints[0].value
+            self.realised[iteration] = Audited(evaluation.constraints[0].value, evaluation.return_mean)
             with replacing(self._path, own=True) as file:
                 file.write(json.dumps(self.realised).encode())
 
 
-def read_audit(folder: Path) -> dict[int, float]:
-    """Return the measured values of the first constraint by trial; empty if the folder has no audit."""
+def read_audit(folder: Path) -> dict[int, Audited]:
+    """Return what the folder's audit measured, by trial; empty if the folder has none."""
     path = folder / FILE
     if not path.exists():
         return {}
     try:
         kept = json.loads(read_own(path, JSON_LIMIT))
-        return {int(iteration): float(realised) for iteration, realised in kept.items()}
+        return {int(iteration): _audited(found) for iteration, found in kept.items()}
     except (OSError, ValueError, TypeError, AttributeError) as error:
         raise UserError(
             f"{path} is damaged ({error}); remove it, and the values it held are missing from the tail figure"
         ) from error
+
+
+def _audited(found: Any) -> Audited:
+    """Return what a file holds of one policy: its value and return, or the value alone."""
+    if isinstance(found, list):
+        value, return_mean = found
+        return Audited(float(value), float(return_mean))
+    return Audited(float(found))

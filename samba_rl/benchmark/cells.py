@@ -2,31 +2,39 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
-import time
-from collections.abc import Callable, Mapping, Sequence
+import math
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from samba_rl.agents.settings import PolicyGradientSettings, Settings
-from samba_rl.benchmark.audit import Audit
+from samba_rl.agents.words import with_words
+from samba_rl.benchmark.audit import Audited
+from samba_rl.benchmark.names import task_named
 from samba_rl.data.files import JSON_LIMIT, disk_error, read_own, replacing
 from samba_rl.data.plain import from_plain, to_plain
 from samba_rl.errors import UserError
 from samba_rl.events import Event, ImprovementReport, TrialReport
-from samba_rl.learners import find_learner
-from samba_rl.presets import make_settings
+from samba_rl.learners import Learner
+from samba_rl.presets import find_row, make_settings
+from samba_rl.runs.checks import changed, nested
 from samba_rl.runs.evaluation import Evaluation
-from samba_rl.tasks import make_task
+from samba_rl.tasks.own import load_task
+from samba_rl.tasks.task import Task
 
 if TYPE_CHECKING:
-    from samba_rl.runs import Run
+    pass
 
 FORMAT = 1
 """Version of the format of result files."""
-LOCK_SECONDS = 10.0
-"""Time for which a cell waits until its folder is free, in seconds."""
+LONGEST = 120
+"""Largest length of the changes in the name of a cell."""
+ROW_WORDS = {"zeta": "zeta", "rule": "update", "constraint.kind": "constraint"}
+"""Choices of a learner's row by their flags, and their names in words."""
 CURVE = 100
 """Approximate number of points of a learning curve; longer runs are thinned."""
 
@@ -47,25 +55,61 @@ class Cell:
     """Limit ξ on the safety cost of a trajectory; None: the preset's."""
     budget_scale: float = 1.0
     """Share of the preset's real samples that is spent."""
+    where: str = ""
+    """A system of the user's own as module:function or file.py:function; empty: one of the paper's. It is loaded to run
+    the cell, never when a result is read."""
+    changes: tuple[tuple[str, str], ...] = ()
+    """Settings and choices of the row that differ from the preset's: names of flags, and values as JSON."""
+    trials: int | None = None
+    """Number of real trials after the first; None: as many as the preset's real samples allow."""
 
     @property
     def name(self) -> str:
         """Return the name of the cell's file and folder."""
         limit = "" if self.limit is None else f"-xi{self.limit:g}"
         scale = "" if self.budget_scale == 1 else f"-budget{self.budget_scale:g}"
-        return f"{self.task}-{self.learner}-{self.preset}{limit}{scale}-{self.seed}"
+        changes = "".join(f"-{name}={json.loads(value)}" for name, value in self.changes)
+        if len(changes) > LONGEST:
+            # File systems have names of at most 255 bytes.
+            changes = f"-{hashlib.sha256(changes.encode()).hexdigest()[:12]}"
+        trials = "" if self.trials is None else f"-{self.trials}trials"
+        name = f"{self.task}-{self.learner}-{self.preset}{limit}{scale}{trials}{changes}-{self.seed}"
+        return re.sub(r"[^\w.=-]+", "-", name)
 
-    def settings(self) -> Settings:
-        """Return the preset's settings with the cell's limit and budget."""
-        settings = make_settings(self.task, self.learner, self.preset)
-        horizon = make_task(self.task).horizon
-        if self.limit is not None and find_learner(self.learner).constraint is not None:
+    @property
+    def shown(self) -> str:
+        """Return the learner with what was changed, for tables."""
+        return ", ".join([self.learner, *(f"{name} {json.loads(value)}" for name, value in self.changes)])
+
+    def system(self) -> Task:
+        """Make the system; that of a user's own is loaded from where it was named."""
+        return load_task(self.where) if self.where else task_named(self.task)
+
+    def row(self) -> Learner:
+        """Return the learner with the choices that were changed."""
+        words = {ROW_WORDS[name]: json.loads(value) for name, value in self.changes if name in ROW_WORDS}
+        return with_words(find_row(self.learner, self.preset), words)
+
+    def settings(self, task: Task | None = None) -> Settings:
+        """Return the preset's settings with the cell's limit, budget and changes; `task` is the system, if made."""
+        # A system of the user's own is only loaded to run the cell.
+        known = task if task is not None or self.where else task_named(self.task)
+        settings = make_settings(known or self.task, self.row(), self.preset)
+        changes = {name: json.loads(value) for name, value in self.changes if name not in ROW_WORDS}
+        settings = changed(settings, nested(changes))
+        if self.limit is None and self.budget_scale == 1 and self.trials is None:
+            return settings
+        horizon = (known or task_named(self.task)).horizon
+        if self.limit is not None and self.row().constraint is not None:
             assert isinstance(settings, PolicyGradientSettings)
             settings = replace(settings, constraint=replace(settings.constraint, limit=self.limit, per="trajectory"))
+        if self.trials is not None:
+            first = -(-settings.first.samples // horizon) * horizon
+            settings = replace(settings, real_samples=first + self.trials * settings.episodes * horizon)
         if self.budget_scale == 1:
             return settings
-        if not self.budget_scale > 0:
-            raise UserError(f"budget_scale = {self.budget_scale}; it must be positive")
+        if not 0 < self.budget_scale < math.inf:
+            raise UserError(f"budget_scale = {self.budget_scale}; it must be positive and finite")
         samples = max(round(self.budget_scale * settings.real_samples), 2 * horizon)
         # The random first trials shrink too, so that they leave at least half of a small budget for learning.
         first = min(settings.first.samples, max(samples // 2 // horizon, 1) * horizon)
@@ -104,6 +148,10 @@ class Tail:
     """Value that the learner aimed at."""
     realised: float
     """Value on the real system, from an audit outside learning, because a trial has too few episodes for a quantile."""
+    return_mean: float = math.nan
+    """Mean return on the real system, from the same audit."""
+    real_samples: int = 0
+    """Real steps before the policy's own trial; 0: not recorded."""
 
 
 @dataclass(frozen=True)
@@ -131,6 +179,9 @@ class CellResult:
     """First constraint after each trial; empty for learners without a model or a constraint."""
     versions: tuple[tuple[str, str], ...] = ()
     """Names and versions of the packages."""
+    model_error: float = math.nan
+    """Root mean square error of the final model's one-step predictions on a fixed wide set of states, in standard
+    deviations of the changes of state there; NaN without a model."""
 
 
 def curve_of(events: Sequence[Event]) -> tuple[Point, ...]:
@@ -149,80 +200,14 @@ def curve_of(events: Sequence[Event]) -> tuple[Point, ...]:
     )  # fmt: skip
 
 
-def tail_of(events: Sequence[Event], realised: Mapping[int, float]) -> tuple[Tail, ...]:
-    """Return the first constraint at the end of each improvement for which an audit has `realised` values, by trial."""
+def tail_of(events: Sequence[Event], realised: Mapping[int, Audited]) -> tuple[Tail, ...]:
+    """Return the first constraint at the end of each improvement for which there is an audit, by trial."""
     ends = {e.iteration: e for e in events if isinstance(e, ImprovementReport) and e.values}
+    samples = {e.iteration: e.real_samples for e in events if isinstance(e, TrialReport)}
     return tuple(
-        Tail(i, end.values[0], end.targets[0], realised[i]) for i, end in sorted(ends.items()) if i in realised
-    )
-
-
-def run_cell(
-    cell: Cell,
-    folder: Path,
-    *,
-    device: str = "cpu",
-    steps: int = 10_000,
-    log: Callable[[Event], None] | None = None,
-    workers: int | None = None,
-) -> CellResult:
-    """Run a cell in its folder, or resume it there, and evaluate its final policy in `steps` real steps."""
-    from samba_rl.runs import resume, train
-    from samba_rl.runs.folder import CONFIG
-
-    settings = cell.settings()
-    audit = Audit(make_task(cell.task), find_learner(cell.learner), settings, folder, steps, workers, cell.seed)
-    if (folder / CONFIG).exists():
-        run = _when_free(lambda: resume(folder, log=log, workers=workers, watch=audit))
-    else:
-        run = train(
-            cell.task,
-            cell.learner,
-            preset=cell.preset,
-            seed=cell.seed,
-            settings=settings,
-            device=device,
-            out=folder,
-            log=log,
-            workers=workers,
-            watch=audit,
-        )
-    with_noise, without = run.evaluate_both(steps, workers)
-    audit.add(run.trials[-1].iteration, with_noise)
-    return result_of(run, cell, with_noise, without, audit.realised)
-
-
-def _when_free(resumed: Callable[[], Run]) -> Run:
-    """Resume a run; wait a moment for the process of a benchmark that was just killed, which may still be ending."""
-    from samba_rl.runs.lock import InUse
-
-    deadline = time.monotonic() + LOCK_SECONDS
-    while True:
-        try:
-            return resumed()
-        except InUse:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.2)
-
-
-def result_of(
-    run: Run, cell: Cell, with_noise: Evaluation, without_noise: Evaluation, realised: Mapping[int, float]
-) -> CellResult:
-    """Return the result of a cell from its run, its evaluations and the audited values of its constraint by trial."""
-    events: list[Event] = [*run.trials, *run.improvements]
-    return CellResult(
-        cell=cell,
-        real_samples=int(run.summary["real_samples"]),
-        learning_TC=float(run.summary["learning_TC"]),
-        learning_TV=int(run.summary["learning_TV"]),
-        seconds=float(run.summary["seconds"]),
-        device=str(run.summary["device"]),
-        with_noise=with_noise,
-        without_noise=without_noise,
-        curve=curve_of(events),
-        tail=tail_of(events, realised),
-        versions=tuple((name, str(version)) for name, version in run.summary["versions"].items()),
+        Tail(i, end.values[0], end.targets[0], *realised[i], real_samples=samples.get(i, 0))
+        for i, end in sorted(ends.items())
+        if i in realised
     )
 
 

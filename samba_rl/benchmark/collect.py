@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING, Any, Literal
 from samba_rl.agents.settings import Settings
 from samba_rl.agents.words import to_words
 from samba_rl.benchmark.audit import read_audit
-from samba_rl.benchmark.cells import Cell, CellResult, read_result, result_of
+from samba_rl.benchmark.cells import Cell, CellResult, read_result
+from samba_rl.benchmark.names import task_named
+from samba_rl.benchmark.running import result_of
 from samba_rl.data.files import JSON_LIMIT, read_own
 from samba_rl.data.plain import to_plain
 from samba_rl.errors import UserError
-from samba_rl.learners import Learner, find_learner
-from samba_rl.presets import make_settings
-from samba_rl.runs.evaluation import read_evaluations
+from samba_rl.learners import Learner
+from samba_rl.presets import find_row, make_settings
+from samba_rl.runs.evaluation import STEPS, read_evaluations
 from samba_rl.runs.limits import Breach, breaches, measured_breaches
 
 if TYPE_CHECKING:
@@ -31,7 +33,7 @@ class Found:
 
     name: str
     """Name of the run's folder, or of the cell."""
-    state: Literal["running", "finished", "interrupted", "damaged"]
+    state: Literal["running", "finished", "waiting", "interrupted", "damaged"]
     task: str
     learner: str
     seed: int | None
@@ -54,7 +56,7 @@ def collect(
     places: Sequence[Path],
     *,
     task: Task | None = None,
-    steps: int = 10_000,
+    steps: int | None = None,
     workers: int | None = None,
     tell: Callable[[str], None] = lambda _: None,
 ) -> list[Found]:
@@ -63,7 +65,7 @@ def collect(
     Args:
         places: Run folders, folders that contain runs at any depth, folders of benchmark results, or result files.
         task: The system of runs on a user's own system.
-        steps: Real steps of the evaluation of a run that has none.
+        steps: Real steps of the evaluation of a run that has none; None: 10,000, but none of a rig.
         workers: Number of processes for simulated systems.
         tell: Called with a description of each step of the work.
     """
@@ -107,7 +109,7 @@ def _run(
     folder: Path,
     cells: Mapping[Cell, CellResult],
     task: Task | None,
-    steps: int,
+    steps: int | None,
     workers: int | None,
     tell: Callable[[str], None],
 ) -> Found:
@@ -127,8 +129,10 @@ def _run(
     known = cells.get(cell)
     if known is None or not _is_of(known, run):
         both = read_evaluations(folder)
+        if both is None and steps is None and not run.task.parallel:
+            return replace(one, run=run, problem=f"not evaluated: {run.task.name} is a rig; --steps N says how long")
         if both is None:
-            tell(f"Evaluating {folder.name}: {steps:,} steps")
+            tell(f"Evaluating {folder.name}: {STEPS if steps is None else steps:,} steps")
             both = run.evaluate_both(steps, workers)
         known = result_of(run, cell, *both, read_audit(folder))
     settings, changed = _named(run.row, run.settings), tuple(name for name, _ in changes(run))
@@ -145,9 +149,9 @@ def _is_of(result: CellResult, run: Run) -> bool:
 def _cell(result: CellResult) -> Found:
     cell = result.cell
     try:
-        row = find_learner(cell.learner)
+        row = find_row(cell.learner, cell.preset)
         settings = _named(row, cell.settings())
-        usual = _named(row, make_settings(cell.task, row, cell.preset))
+        usual = _named(row, make_settings(task_named(cell.task), row, cell.preset))
     except UserError:  # the system or the learner is not known here
         settings, usual = {}, {}
     changed = tuple(name for name, value in settings.items() if usual[name] != value)
@@ -171,11 +175,11 @@ def cell_of(run: Run) -> Cell:
     cell = Cell(run.task.name, run.learner, run.seed, run.preset)
     whole = [one.limit * (run.task.horizon if one.per_step else 1) for one in run.constraints[:1]]
     try:
-        usual = make_settings(run.task.name, run.learner, run.preset)
+        usual = make_settings(run.task, run.learner, run.preset)
         for scale in (1.0, run.settings.real_samples / usual.real_samples):
             for xi in (None, *whole):
                 named = replace(cell, limit=xi, budget_scale=scale)
-                if named.settings() == run.settings and find_learner(run.learner) == run.row:
+                if named.settings() == run.settings and find_row(run.learner, run.preset) == run.row:
                     return named
     except UserError:  # a user's own system or learner
         pass
@@ -186,7 +190,7 @@ def cell_of(run: Run) -> Cell:
 def changes(run: Run) -> list[tuple[str, Any]]:
     """Return the names and values of the settings that differ from those of the run's learner and preset."""
     try:
-        usual = _named(find_learner(run.learner), make_settings(run.task.name, run.learner, run.preset))
+        usual = _named(find_row(run.learner, run.preset), make_settings(run.task, run.learner, run.preset))
     except UserError:  # a user's own learner
         return []
     return [(name, value) for name, value in _named(run.row, run.settings).items() if usual.get(name) != value]

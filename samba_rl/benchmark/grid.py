@@ -13,6 +13,7 @@ from samba_rl.errors import UserError, did_you_mean
 from samba_rl.learners import LEARNERS, find_learner
 from samba_rl.presets import make_settings
 from samba_rl.tasks import TASKS
+from samba_rl.tasks.own import load_task
 
 ATTEMPTS = 2
 """Number of times that a failing cell is tried."""
@@ -27,7 +28,7 @@ class Grid:
     learners: tuple[str, ...] = tuple(LEARNERS)
     """Names of the learners."""
     tasks: tuple[str, ...] = tuple(TASKS)
-    """Names of the systems."""
+    """Names of the systems; those of the user's own as module:function or file.py:function."""
     seeds: int = 3
     """Number of seeds."""
     first_seed: int = FIRST_SEED
@@ -47,20 +48,29 @@ class Grid:
         for name in self.learners:
             find_learner(name)
         for name in self.tasks:
-            if name not in TASKS:
+            if ":" not in name and name not in TASKS:
                 raise UserError(f"no system is called '{name}'; {did_you_mean(name, TASKS)}")
         make_settings("", preset=self.preset)
 
     def cells(self) -> list[Cell]:
         """Return all cells, seed by seed, so that every learner and system has its first seed early."""
         limits: tuple[float | None, ...] = self.limits or (None,)
+        systems = {where: _system(where) for where in self.tasks}
         return [
-            Cell(task, learner, seed, self.preset, limit, self.budget_scale)
+            Cell(systems[task], learner, seed, self.preset, limit, self.budget_scale, task if ":" in task else "")
             for seed in range(self.first_seed, self.first_seed + self.seeds)
             for task in self.tasks
             for learner in self.learners
             for limit in (limits if find_learner(learner).constraint is not None else (None,))
         ]
+
+
+def _system(where: str) -> str:
+    """Return the name of a system; a cell must be able to run it without the user."""
+    task = load_task(where)
+    if not task.parallel:
+        raise UserError(f"{where} is a rig; a grid of runs would use it for days, so train on it run by run")
+    return task.name
 
 
 # Messages of backends -------------------------------------------------------------------------------------------------

@@ -10,7 +10,6 @@ from samba_rl.benchmark.cells import CellResult
 from samba_rl.benchmark.names import place
 from samba_rl.benchmark.reference import learner_order
 from samba_rl.errors import UserError
-from samba_rl.learners import find_learner
 from samba_rl.runs.evaluation import COMMON_ALPHA, Evaluation
 from samba_rl.tasks import TASKS, make_task
 
@@ -39,7 +38,7 @@ def limit_of(result: CellResult) -> float | None:
     """Return the limit ξ on a trajectory that the learner was given, or None if it has no limit."""
     try:
         task, cell = make_task(result.cell.task), result.cell
-        constraints = cell.settings().constraints(find_learner(cell.learner), task.constraints)
+        constraints = cell.settings().constraints(cell.row(), task.constraints)
         if not constraints:
             return None
         limit = constraints[0].limit * (task.horizon if constraints[0].per_step else 1)
@@ -61,7 +60,7 @@ def group_results(results: Iterable[CellResult]) -> dict[Setup, Groups]:
         results, key=lambda r: (r.cell.preset, r.cell.budget_scale, r.cell.limit is not None, r.cell.name)
     ):
         cell = result.cell
-        key = Key(cell.task, cell.learner, limit_of(result))
+        key = Key(cell.task, cell.shown, limit_of(result))
         group = seeds.setdefault(Setup(cell.preset, float(cell.budget_scale)), {}).setdefault(key, {})
         group.setdefault(cell.seed, result)
     return {

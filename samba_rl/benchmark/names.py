@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from samba_rl.errors import UserError
 from samba_rl.tasks import TASKS, make_task
+from samba_rl.tasks.task import Task
 
 LEARNER_NAMES = {
     "trpo": "TRPO",
@@ -29,6 +31,18 @@ def learner_name(learner: str) -> str:
 def system_name(task: str) -> str:
     """Return the title of a system, or the name itself for a user's own system."""
     return make_task(task).title if task in TASKS else task
+
+
+def task_named(name: str) -> Task:
+    """Make the system of that name: one of the paper's, or of the generality suite."""
+    if name in TASKS:
+        return make_task(name)
+    # Imported here because it needs Gymnasium, which the paper's pendulums do without.
+    try:
+        from samba_rl.benchmark.systems import make_system
+    except ImportError as error:
+        raise UserError(f"no system is called '{name}'; the generality suite needs Gymnasium ({error})") from error
+    return make_system(name)
 
 
 def place(name: str, known: Collection[str]) -> tuple[int, str]:

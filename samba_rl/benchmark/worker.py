@@ -6,8 +6,9 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-from samba_rl.benchmark.cells import Cell, CellResult, run_cell
+from samba_rl.benchmark.cells import Cell, CellResult
 from samba_rl.benchmark.grid import Failed, Finished, Message, Progressed
+from samba_rl.benchmark.running import run_cell
 from samba_rl.data.plain import from_plain, to_plain
 from samba_rl.events import Event, TrialReport
 
@@ -37,7 +38,7 @@ def work(cell: str, folder: Path, device: str, steps: int, progress: Callable[[f
     torch.set_num_threads(1)
     what: Cell = from_plain(Cell, json.loads(cell), "the cell")
     try:
-        budget = what.settings().real_samples
+        budget = what.settings(what.system()).real_samples
 
         def log(event: Event) -> None:
             if isinstance(event, TrialReport):

@@ -9,10 +9,11 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
-from samba_rl.cli.arguments import JsonFlag, RunArgument
+from samba_rl.cli.arguments import Episodes, JsonFlag, RunArgument
 from samba_rl.cli.parsing import load_finished
 from samba_rl.cli.text import text
 from samba_rl.errors import UserError
+from samba_rl.ranges import In, Seed, Workers
 
 if TYPE_CHECKING:
     from samba_rl.runs.certify import Certificate
@@ -23,15 +24,15 @@ EPISODES = 2000
 
 def certify(
     run: RunArgument,
-    confidence: float = 0.95,
-    episodes: int | None = None,
-    seed: int | None = None,
-    limit: float | None = None,
-    step_bound: float = 1.0,
+    confidence: Annotated[float, In("[0.5, 1)")] = 0.95,
+    episodes: Episodes | None = None,
+    seed: Seed | None = None,
+    limit: Annotated[float, In("[0, 1e12]")] | None = None,
+    step_bound: Annotated[float, In("(0, 1e12]")] = 1.0,
     *,
     deterministic: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
     task: str | None = None,
-    workers: int | None = None,
+    workers: Workers | None = None,
     as_json: JsonFlag = False,
 ) -> int:
     """Bound the real value of every limit of a run from above, with a confidence, from fresh real episodes.

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO, TypeAlias, cast, final
+from typing import TYPE_CHECKING, TextIO, TypeVar, cast, final
 
 from rich.console import Console
 
@@ -25,6 +26,8 @@ from samba_rl.runs.folder import CONFIG, EVALUATION, write_json
 from samba_rl.runs.limits import Breach, breaches
 from samba_rl.runs.session import About
 from samba_rl.runs.tensorboard import TensorBoardLog, available
+from samba_rl.runs.wandb import WandbLog
+from samba_rl.tasks.rig import RigTask
 
 if TYPE_CHECKING:
     from samba_rl.tasks.task import Task
@@ -38,35 +41,64 @@ PLANNED_STEPS = 3_000
 
 NO_TENSORBOARD = "No TensorBoard log: pip install 'samba-rl[tensorboard]'"
 
-Learning: TypeAlias = Callable[[Log, Callable[[], bool]], Run]
-"""Runs to the end: called with a log and with a function that says when to stop."""
+T = TypeVar("T")
 
 
 @final
 class RunDisplay:
     """Shows a run while it learns, then its evaluation and its pictures."""
 
-    def __init__(self, task: Task, named: str, out: Path, about: About) -> None:
-        """Prepare the display of a run in the folder `out`; `named` is the system as the user gave it."""
+    def __init__(
+        self,
+        task: Task,
+        named: str,
+        out: Path,
+        about: About,
+        goes_on: str = "resume",
+        *,
+        rig: str = "",
+        quiet: bool = False,
+        tensorboard: bool = True,
+        wandb: str = "",
+    ) -> None:
+        """Prepare the display of a run in the folder `out`; `named` is the system as the user gave it.
+
+        `goes_on` is the command that continues the run, and `rig` the one that runs its episodes; a `quiet` display
+        leaves standard output to the result. Curves go to TensorBoard, and to the project `wandb` of Weights & Biases,
+        if one is named.
+        """
         # `train | head -1` must not stop a run.
-        self.console = Console(highlight=False, file=cast(TextIO, Patient(sys.stdout)))
+        self.console = Console(highlight=False, file=cast(TextIO, Patient(sys.stderr if quiet else sys.stdout)))
         self._task, self._out, self._about = task, out, about
+        self._goes_on, self._rig = goes_on, f" --rig {shlex.quote(rig)}" if rig else ""
         self._own = f" --task {shlex.quote(named)}" if ":" in named else ""
+        self._tensorboard, self._wandb = tensorboard, wandb
         self._has_limit = bool(about.settings.constraints(about.row, task.constraints))
         self._title = f"{text(task.title)}: {text(about.learner)}, seed {about.seed}"
 
     def run(
         self,
-        learning: Learning,
+        learning: Callable[[Log, Callable[[], bool]], Run],
         *,
         evaluation: bool,
         pictures: bool,
         workers: int | None,
+        steps: int | None = None,
         earlier: Sequence[Event] = (),
     ) -> int:
-        """Learn, evaluate and draw; return the exit code. `earlier` events happened before an interruption."""
+        """Learn and show the results; return the exit code. `earlier` events happened before an interruption."""
+        run = self.learn(learning, earlier)
+        if isinstance(run, int):
+            return run
+        return self.results(run, evaluation=evaluation, pictures=pictures, workers=workers, steps=steps)
+
+    def learn(self, learning: Callable[[Log, Callable[[], bool]], T], earlier: Sequence[Event]) -> T | int:
+        """Learn with a display of the progress; return the result, or the exit code if it was stopped.
+
+        `learning` is called with a log and with a function that says when to stop.
+        """
         try:
-            run = self._learn(learning, earlier)
+            return self._watched(learning, earlier)
         except Paused as pause:
             self.console.print(f"[yellow]Paused:[/] {text(pause)}.", soft_wrap=True)
             self._print_resume()
@@ -80,20 +112,29 @@ class RunDisplay:
                 self.console.print("Stopped immediately.")
                 self._print_resume()
             raise
+
+    def results(
+        self, run: Run, *, evaluation: bool, pictures: bool, workers: int | None = None, steps: int | None = None
+    ) -> int:
+        """Evaluate a finished run, draw and show its results; return the exit code.
+
+        A rig is only evaluated for a given number of `steps`.
+        """
         self.console.print(summary_table(self._title, run))
-        measured = self._evaluate(run, workers) if evaluation else None
+        asked = evaluation and (run.task.parallel or steps is not None)
+        measured = self._evaluate(run, workers, steps) if asked else None
+        if evaluation and not asked and not isinstance(run.task, RigTask):
+            self.console.print(
+                f"Not evaluated: {text(run.task.name)} is a rig. samba-rl eval runs as many episodes as you say.",
+                soft_wrap=True,
+            )
         drawn = self._draw(run) if pictures else []
         return self.end(breaches(run.summary, measured), drawn)
 
     def end(self, found: Sequence[Breach], pictures: Sequence[Path] = ()) -> int:
         """Print where a finished run is, commands to try next, and limits that are not kept; return the exit code."""
-        out, film, own = shlex.quote(str(self._out)), shlex.quote(str(self._out / "film.mp4")), self._own
-        commands = {
-            f"samba-rl eval {out}{own}": "evaluate it again, from fresh start states",
-            **({f"samba-rl certify {out}{own}": "bound its real risk with 95 % confidence"} if self._has_limit else {}),
-            f"samba-rl render {out} {film}{own}": "film it",
-            f"tensorboard --logdir {out}": "see every curve",
-        }
+        curves = {f"tensorboard --logdir {shlex.quote(str(self._out))}": "see every curve"} if self._tensorboard else {}
+        commands = {**self._further(), **curves}
         drawn = f" ({', '.join(picture.name for picture in pictures)})" if pictures else ""
         self.console.print(f"The run is in [bold]{text(self._out)}[/]{text(drawn)}. Next:", soft_wrap=True)
         width = max(map(len, commands))
@@ -101,22 +142,39 @@ class RunDisplay:
             self.console.print(f"  [bold]{text(command.ljust(width))}[/]  {what}", soft_wrap=True)
         return print_breaches(self.console, found)
 
-    def _learn(self, learning: Learning, earlier: Sequence[Event]) -> Run:
+    def _further(self) -> dict[str, str]:
+        """Return commands that run the policy of a finished run, and what they do."""
+        if isinstance(self._task, RigTask):
+            return {}  # only others can run it
+        out, film, own = shlex.quote(str(self._out)), shlex.quote(str(self._out / "film.mp4")), self._own
+        many = "" if self._task.parallel else " --episodes 10"
+        commands = {f"samba-rl eval {out}{many}{own}": "evaluate it again, from fresh start states"}
+        if self._has_limit:
+            commands[f"samba-rl certify {out}{many}{own}"] = "bound its real risk with 95 % confidence"
+        return {**commands, f"samba-rl render {out} {film}{many}{own}": "film it"}
+
+    def _watched(self, learning: Callable[[Log, Callable[[], bool]], T], earlier: Sequence[Event]) -> T:
         progress = Progress(self.console, self._task, self._about, self._title)
         progress.recall(earlier)
-        with progress, _Curves(self._out, earlier) as curves, polite_stop() as stop:
-            if not curves.available:
+        logs: list[TensorBoardLog | WandbLog] = []
+        if self._tensorboard and available():
+            logs.append(TensorBoardLog(self._out, earlier))
+        if self._wandb:
+            logs.append(WandbLog(self._wandb, self._out, self._about, self._task.name, earlier))
+        with progress, _closing(logs), polite_stop() as stop:
+            if self._tensorboard and not available():
                 self.console.print(f"[dim]{text(NO_TENSORBOARD)}[/]")
 
             def log(event: Event) -> None:
                 progress(event)
-                curves(event)
+                for each in logs:
+                    each(event)
 
             return learning(log, stop)
 
-    def _evaluate(self, run: Run, workers: int | None) -> Evaluation:
+    def _evaluate(self, run: Run, workers: int | None, given: int | None) -> Evaluation:
         planned = isinstance(run.policy, PlanningPolicy)
-        steps = PLANNED_STEPS if planned else EVALUATION_STEPS[run.task.known_dynamics]
+        steps = given or (PLANNED_STEPS if planned else EVALUATION_STEPS[run.task.known_dynamics])
         with self.console.status(f"Evaluating: {'' if planned else '2 x '}{steps:,} steps"):
             both = run.evaluate_both(steps, workers)
         results = to_plain({"with_noise": both[0].to_json(), "without_noise": both[1].to_json()})
@@ -137,7 +195,7 @@ class RunDisplay:
             return []
 
     def _print_resume(self) -> None:
-        command = f"samba-rl resume {shlex.quote(str(self._out))}{self._own}"
+        command = f"samba-rl {self._goes_on} {shlex.quote(str(self._out))}{self._own}{self._rig}"
         self.console.print(f"All measurements are saved. Continue with:  [bold]{text(command)}[/]", soft_wrap=True)
 
 
@@ -149,21 +207,11 @@ def print_breaches(console: Console, found: Sequence[Breach]) -> int:
     return 0 if all(one.expected for one in found) else MISSED
 
 
-@final
-class _Curves:
-    """The TensorBoard log of a run; does nothing if TensorBoard is not installed."""
-
-    def __init__(self, folder: Path, earlier: Sequence[Event]) -> None:
-        self.available = available()
-        self._log = TensorBoardLog(folder, earlier) if self.available else None
-
-    def __enter__(self) -> _Curves:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._log is not None:
-            self._log.close()
-
-    def __call__(self, event: Event) -> None:
-        if self._log is not None:
-            self._log(event)
+@contextlib.contextmanager
+def _closing(logs: Sequence[TensorBoardLog | WandbLog]) -> Iterator[None]:
+    """Close logs at the end, however it comes."""
+    try:
+        yield
+    finally:
+        for each in logs:
+            each.close()

@@ -8,29 +8,30 @@ from typing import Annotated
 import tyro
 from rich.console import Console
 
-from samba_rl.cli.arguments import JsonFlag, RunArgument
+from samba_rl.cli.arguments import Episodes, JsonFlag, RunArgument, Steps
 from samba_rl.cli.parsing import load_finished
 from samba_rl.cli.tables import evaluation_table
 from samba_rl.cli.text import text
 from samba_rl.errors import UserError
+from samba_rl.ranges import Seed, Workers
 
 
 def evaluate(
     run: RunArgument,
-    steps: int | None = None,
-    episodes: int | None = None,
-    seed: int | None = None,
+    steps: Steps | None = None,
+    episodes: Episodes | None = None,
+    seed: Seed | None = None,
     *,
     deterministic: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
     task: str | None = None,
-    workers: int | None = None,
+    workers: Workers | None = None,
     as_json: JsonFlag = False,
 ) -> int:
     """Evaluate a learned policy on the real system: its return and its safety, each with its uncertainty.
 
     Args:
         run: Folder that `samba-rl train` wrote.
-        steps: Number of real steps; the last episode is completed. Default: 10,000.
+        steps: Number of real steps; the last episode is completed. Default: 10,000; a rig needs the number.
         episodes: Number of real episodes, instead of --steps.
         seed: Seed of the episodes; the same seed gives the same episodes. Default: a fresh seed, which is printed.
         deterministic: Leave out the noise of the policy's actions.

@@ -10,6 +10,7 @@ from rich.console import Console
 
 from samba_rl.cli.text import text
 from samba_rl.errors import UserError
+from samba_rl.ranges import In, Seed
 
 if TYPE_CHECKING:
     from samba_rl.benchmark.cells import CellResult
@@ -24,8 +25,8 @@ def figures(
     out: Annotated[Path | None, tyro.conf.arg(aliases=["-o"])] = None,
     task: str | None = None,
     preset: str | None = None,
-    samples: tuple[int, ...] = (),
-    seed: int = 0,
+    samples: tuple[Annotated[int, In("[1, 1e6]")], ...] = (),
+    seed: Seed = 0,
 ) -> int:
     """Draw one of the paper's figures: information, predictions, curves, trade-off, tail, systems; or all of them.
 

@@ -4,30 +4,35 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import importlib
-import importlib.util
+import inspect
 import io
 import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_type_hints
 
 import tyro
 
-from samba_rl.errors import UserError, did_you_mean
+from samba_rl.errors import UserError
+from samba_rl.own import called, found_at, home_of, importable, load_function as load_function
+from samba_rl.ranges import check_value
 
 if TYPE_CHECKING:
     from samba_rl.runs import Run
+    from samba_rl.tasks.gym.adapters import Source
     from samba_rl.tasks.task import Task
 
 
 def parsed(command: Callable[..., int], prog: str, arguments: list[str]) -> Callable[[], int]:
-    """Parse the arguments of a command and return the call that they ask for."""
+    """Parse the arguments of a command, check their ranges, and return the call that they ask for."""
 
     @functools.wraps(command)
     def later(*args: Any, **kwargs: Any) -> Callable[[], int]:
+        given = inspect.signature(command).bind(*args, **kwargs).arguments
+        for name, hint in get_type_hints(command, include_extras=True).items():
+            if name in given:
+                check_value(hint, given[name], name)
         return functools.partial(command, *args, **kwargs)
 
     with one_line(prog):
@@ -68,60 +73,38 @@ def _in_one_line(box: str) -> str:
     return words + (f"; perhaps you meant {' or '.join(dict.fromkeys(meant))}" if hint and meant else "")
 
 
-def load_function(where: str) -> Callable[..., Any]:
-    """Load the function that 'module:function' or 'file.py:function' names."""
-    home, _, name = where.rpartition(":")
-    if not home:
-        raise UserError(f"'{where}' does not name a function; write module:function or file.py:function")
-    if home.endswith(".py"):
-        path = Path(home)
-        if not path.is_file():
-            raise UserError(f"there is no file {path} (for the function {name})")
-        module = _load_file(path)
-    else:
-        # Modules in the current folder can be named, as with `python -m`.
-        sys.path.insert(0, "")
-        try:
-            module = importlib.import_module(home)
-        except ImportError as error:
-            raise UserError(f"the module '{home}' (for the function {name}) cannot be imported: {error}") from error
-        finally:
-            sys.path.remove("")
-    function: Callable[..., Any] | None = getattr(module, name, None)
-    if not callable(function):
-        raise UserError(f"{home} has no function '{name}'")
-    return function
-
-
-def _load_file(path: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(f"samba_rl file {path.stem}", path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    # Dataclasses look up their module while they are made. It is removed again, because functions of a module that
-    # cannot be imported are sent to other processes by value.
-    sys.modules[spec.name] = module
-    try:
-        spec.loader.exec_module(module)
-    finally:
-        del sys.modules[spec.name]
-    return module
-
-
 def load_task(where: str) -> Task:
     """Return the paper's system of that name, or the one that 'module:function' or 'file.py:function' returns."""
+    from samba_rl.tasks.own import load_task as load
+
+    return load(where)
+
+
+def load_system(where: str) -> Task | Source:
+    """Return the task or the environment that a name, a Gymnasium id, or the function of a user's own stands for."""
+    import gymnasium
+
     from samba_rl.tasks import TASKS, make_task
     from samba_rl.tasks.task import Task
 
-    if ":" not in where:
-        if where not in TASKS:
-            raise UserError(
-                f"no system is called '{where}'; {did_you_mean(where, TASKS)} (for your own, give file.py:function)"
-            )
+    if where in TASKS:
         return make_task(where)
-    task = load_function(where)()
-    if not isinstance(task, Task):
-        raise UserError(f"{where} returned a {type(task).__name__}; it must return a Task, such as GymTask(...)")
-    return task
+    home, _, name = where.rpartition(":")
+    if not home or not name.isidentifier() or name in gymnasium.registry:
+        return where
+    with importable(home_of(where)):
+        function = found_at(where)
+        if isinstance(function, type) and issubclass(function, gymnasium.Env):
+            return function
+        made = called(where, function)
+    if isinstance(made, gymnasium.Env):
+        made.close()
+        return function
+    if isinstance(made, Task):
+        return made
+    raise UserError(
+        f"{where} returned a {type(made).__name__}; it must return a Task, such as GymTask(...), or an environment"
+    )
 
 
 def load_finished(folder: Path, task: str | None) -> Run:
@@ -129,3 +112,10 @@ def load_finished(folder: Path, task: str | None) -> Run:
     from samba_rl.runs import load_run
 
     return load_run(folder, None if task is None else load_task(task))
+
+
+def asked(task: Task, episodes: int | None, usual: int) -> int:
+    """Return the number of real episodes to run: a rig, which runs them one by one, runs none unasked."""
+    if episodes is None and not task.parallel:
+        raise UserError(f"{task.name} runs one episode at a time; say how many it may run with --episodes N")
+    return usual if episodes is None else episodes

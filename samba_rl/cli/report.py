@@ -8,19 +8,21 @@ from typing import Annotated
 import tyro
 from rich.console import Console
 
+from samba_rl.cli.arguments import Steps
 from samba_rl.cli.parsing import load_task
 from samba_rl.cli.text import text
 from samba_rl.errors import UserError
+from samba_rl.ranges import In, Workers
 
 
 def report(
     runs: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUNS")] = (Path("runs"),),
     out: Annotated[Path, tyro.conf.arg(aliases=["-o"])] = Path("report.html"),
     title: str = "",
-    steps: int = 10_000,
-    episodes: int = 2,
+    steps: Steps | None = None,
+    episodes: Annotated[int, In("[0, 1000]")] | None = None,
     task: str | None = None,
-    workers: int | None = None,
+    workers: Workers | None = None,
 ) -> int:
     """Show runs on one page: specifications, tables, figures, a clip of each policy, settings, versions.
 
@@ -31,8 +33,8 @@ def report(
             can be given.
         out: File to write.
         title: Title of the page. Default: the learners and systems.
-        steps: Number of real steps to evaluate a run that was not evaluated yet.
-        episodes: Number of episodes in each clip; 0 makes no clips.
+        steps: Number of real steps to evaluate a run that was not evaluated yet. Default: 10,000, but none of a rig.
+        episodes: Number of episodes in each clip; 0 makes no clips. Default: 2, but none of a rig.
         task: Your own system, as module:function or file.py:function; the clips run it.
         workers: Number of processes for MuJoCo. Default: one per core; 0 uses none.
     """

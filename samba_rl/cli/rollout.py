@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,8 +11,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from samba_rl.cli.arguments import Episodes
+from samba_rl.cli.parsing import asked, load_task
 from samba_rl.cli.text import text
-from samba_rl.errors import UserError
+from samba_rl.ranges import Seed, Workers
 
 if TYPE_CHECKING:
     import numpy as np
@@ -22,19 +23,23 @@ if TYPE_CHECKING:
     from samba_rl.tasks.task import Task
     from samba_rl.types import Traces
 
+STEPS = 10_000
+"""Approximate number of steps unless a number of episodes is given."""
+
 
 def rollout(
     task: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="SYSTEM")],
-    episodes: int = 334,
-    seed: int = 0,
-    workers: int | None = None,
+    episodes: Episodes | None = None,
+    seed: Seed = 0,
+    workers: Workers | None = None,
     out: Path = Path("runs/rollout"),
 ) -> int:
     """Run a system with random actions; show a picture and statistics.
 
     Args:
-        task: safe-pendulum, safe-cart-pole-double-pendulum or safe-fetch-reach.
-        episodes: Number of episodes (334 make about 10,000 steps).
+        task: safe-pendulum, safe-cart-pole-double-pendulum or safe-fetch-reach; or your own system, as module:function
+            or file.py:function.
+        episodes: Number of episodes. Default: about 10,000 steps; a rig, which runs them one by one, needs the number.
         seed: Seed of the episodes; the same seed gives the same episodes.
         workers: Number of processes for MuJoCo. Default: one per core; 0 uses none.
         out: Folder for episode.png, episode.gif and figures.json.
@@ -42,31 +47,24 @@ def rollout(
     import torch
 
     from samba_rl.improve.policies import UniformPolicy
-    from samba_rl.report.film import film, save_film, save_picture, strip
-    from samba_rl.tasks import make_task
-    from samba_rl.tasks.rollout import rollout as run
+    from samba_rl.report.film import save_film, save_picture, strip
+    from samba_rl.report.recording import filmed
 
-    if episodes < 1:
-        raise UserError(f"--episodes {episodes}: at least 1 is needed")
-    system = make_task(task)
+    system = load_task(task)
+    count = asked(system, episodes, max(1, round(STEPS / system.horizon)))
     low, high = system.action_bounds()
     policy = UniformPolicy(tuple(low.tolist()), tuple(high.tolist()))
     console = Console()
-    world = system.world(workers)
-    try:
-        with console.status(f"{system.title}: {episodes} episodes of {system.horizon} steps with random actions"):
-            begin = time.perf_counter()
-            traces = run(world, policy, episodes, generator=torch.Generator().manual_seed(seed))
-            seconds = time.perf_counter() - begin
-    finally:
-        world.close()
+    with console.status(f"{text(system.title)}: {count} episodes of {system.horizon} steps with random actions"):
+        generator = torch.Generator().manual_seed(seed)
+        traces, films, own, seconds = filmed(system, policy, count, 1, generator=generator, workers=workers)
     figures = _figures(system, traces, seed, seconds)
     with console.status("Drawing the first episode"):
-        frames = film(system, traces)
-        save_picture(strip(frames), out / "episode.png")
+        frames = films[0]
+        save_picture(strip(frames) if own else frames[-1], out / "episode.png")
         save_film(frames, out / "episode.gif", system.dt)
     (out / "figures.json").write_text(json.dumps(figures, indent=2) + "\n")
-    if console.is_terminal:
+    if console.is_terminal and own:
         _print_picture(console, frames[len(frames) // 2])
     _print_figures(console, system, figures)
     console.print(f"First episode: {text(out / 'episode.png')} and {text(out / 'episode.gif')}")
@@ -93,7 +91,7 @@ def _figures(task: Task, traces: Traces, seed: int, seconds: float) -> dict[str,
 
 
 def _print_figures(console: Console, task: Task, figures: dict[str, Any]) -> None:
-    table = Table(title=f"{task.title} under random actions", title_justify="left", show_header=False)
+    table = Table(title=f"{text(task.title)} under random actions", title_justify="left", show_header=False)
     table.add_column()
     table.add_column(justify="right")
     low, median, high = figures["safety_quartiles"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,7 +18,7 @@ from samba_rl.errors import UserError
 if TYPE_CHECKING:
     from samba_rl.runs.listing import Overview
 
-COLOURS = {"running": "cyan", "finished": "green", "interrupted": "yellow", "damaged": "red"}
+COLOURS = {"running": "cyan", "finished": "green", "waiting": "blue", "interrupted": "yellow", "damaged": "red"}
 LAST_NOTICES = 5
 """Number of notices shown for a run."""
 WIDE = 120
@@ -62,6 +63,8 @@ def _list(console: Console, home: Path, found: list[Overview]) -> None:
         table.add_column(column, no_wrap=True, justify="right" if column == "seed" else "left")
     for column in ("samples", "return", "TV", "TC", "changed"):
         table.add_column(column, no_wrap=True, justify="right")
+    if wide:
+        table.add_column("not as in the preset", overflow="fold")
     for one in found:
         what = (text(one.task), text(one.learner), _figure(one.seed, "d")) if wide else ()
         table.add_row(
@@ -73,13 +76,24 @@ def _list(console: Console, home: Path, found: list[Overview]) -> None:
             _figure(one.learning_TV, "d"),
             _figure(one.learning_TC, ".1f"),
             ago(one.changed),
+            *((text(", ".join(one.changes)),) if wide else ()),
         )
     console.print(table)
     for one in found:
+        if one.changes and not wide:
+            name = text(Path(one.folder).relative_to(home))
+            console.print(f"[dim]{name}: {text(one.task)}, {text(one.learner)}, {text(', '.join(one.changes))}[/]")
+    for one in found:
         if one.problem:
             console.print(f"{_state(one)} {text(one.problem)}", soft_wrap=True)
-    if any(one.state == "interrupted" for one in found):
-        console.print("Continue an interrupted run with:  [bold]samba-rl resume RUN[/]", soft_wrap=True)
+    interrupted = [one for one in found if one.state == "interrupted"]
+    if len(interrupted) == 1:
+        command = f"samba-rl resume {shlex.quote(interrupted[0].folder)}{_own(interrupted[0])}"
+        console.print(f"Continue the interrupted run with:  [bold]{text(command)}[/]", soft_wrap=True)
+    elif interrupted:
+        needed = sorted({_own(one) for one in interrupted})
+        ways = " or ".join(f"[bold]samba-rl resume RUN{text(own)}[/]" for own in needed)
+        console.print(f"Continue an interrupted run with:  {ways}", soft_wrap=True)
 
 
 def _show(console: Console, run: Path, one: Overview) -> None:
@@ -91,13 +105,17 @@ def _show(console: Console, run: Path, one: Overview) -> None:
         table.add_row("", text(one.problem))
     for words in one.missed:
         table.add_row("[bold red]limit not kept[/]", f"[bold red]{text(words)}[/]")
-    table.add_row("system", text(one.task))
+    table.add_row("system", text(one.task) + (f" ({text(one.named)})" if one.named else ""))
     table.add_row("learner", f"{text(one.learner)}, preset {text(one.preset)}, seed {_figure(one.seed, 'd')}")
+    if one.changes:
+        table.add_row("not as in the preset", text(", ".join(one.changes)))
     table.add_row("real samples", _samples(one))
     table.add_row("return of the last trial", _figure(one.return_mean, ".2f"))
     table.add_row(
         "unsafe steps (TV), safety cost (TC)", f"{_figure(one.learning_TV, 'd')}, {_figure(one.learning_TC, '.1f')}"
     )
+    if one.set_aside:
+        table.add_row("outliers set aside", f"{one.set_aside:,} steps")
     if one.evaluated_return is not None:
         table.add_row("return of the policy, evaluated", _figure(one.evaluated_return, ".2f"))
     if one.seconds is not None:
@@ -108,9 +126,10 @@ def _show(console: Console, run: Path, one: Overview) -> None:
     table.add_row("files", _files(run))
     console.print(table)
     following = {
-        "finished": f"samba-rl eval {run}",
-        "interrupted": f"samba-rl resume {run}",
-        "running": f"tensorboard --logdir {run}",
+        "finished": f"samba-rl eval {shlex.quote(str(run))}{_own(one)}",
+        "waiting": f"samba-rl status {shlex.quote(str(run))}{_own(one)}",
+        "interrupted": f"samba-rl resume {shlex.quote(str(run))}{_own(one)}",
+        "running": f"tensorboard --logdir {shlex.quote(str(run))}",
     }.get(one.state)
     if following:
         console.print(f"Next:  [bold]{text(following)}[/]", soft_wrap=True)
@@ -138,6 +157,11 @@ def _size(path: Path) -> int:
 
 def _state(one: Overview) -> str:
     return f"[{COLOURS[one.state]}]{one.state}[/]" + ", [bold red]limit not kept[/]" * bool(one.missed)
+
+
+def _own(one: Overview) -> str:
+    """Return the flag that names a system of one's own."""
+    return f" --task {shlex.quote(one.named)}" if one.named else ""
 
 
 def _samples(one: Overview) -> str:

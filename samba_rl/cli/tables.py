@@ -26,6 +26,8 @@ def summary_table(title: str, run: Run) -> Table:
     table.add_row("real samples (episodes)", f"{summary['real_samples']:,} ({summary['episodes']:,})")
     table.add_row("unsafe steps while learning (TV)", f"{summary['learning_TV']:,}")
     table.add_row("safety cost while learning (TC)", f"{summary['learning_TC']:,.1f}")
+    if summary.get("set_aside"):
+        table.add_row("steps set aside as outliers", f"{summary['set_aside']:,}")
     table.add_row("mean return of the last trials", f"{summary['return_last_trials']:.2f}")
     for limit in summary["constraints"]:
         least = "" if limit["least"] is None else f", least on the model {limit['least']:.3g}"

@@ -6,28 +6,33 @@ and the preset are found first, and their settings become the defaults of all ot
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import fields, replace
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, final
+from typing import TYPE_CHECKING, get_type_hints
 
 import torch
 import tyro
 
 from samba_rl import runs
-from samba_rl.agents.settings import PolicyGradientSettings, Settings
+from samba_rl.agents.settings import PolicyGradientSettings
+from samba_rl.agents.unused import refuse_unused
 from samba_rl.agents.words import to_words
 from samba_rl.cli.display import RunDisplay
-from samba_rl.cli.parsing import load_task, one_line
+from samba_rl.cli.flags import given_paths, settings_flags
+from samba_rl.cli.from_file import SYSTEM, FromFile
+from samba_rl.cli.options import Options, kind_of
+from samba_rl.cli.parsing import load_function, load_task, one_line
+from samba_rl.cli.print_config import print_config
+from samba_rl.cli.rehearsal import rehearse
 from samba_rl.errors import UserError
-from samba_rl.improve.constraints import KINDS
 from samba_rl.improve.limits import FurtherConstraint
-from samba_rl.improve.objectives import Information
-from samba_rl.learners import LEARNERS, NONE, UPDATES, Learner, Planning, find_learner
-from samba_rl.models.zeta import ZETAS
-from samba_rl.presets import make_settings
+from samba_rl.learners import NONE
+from samba_rl.presets import find_row, make_settings
+from samba_rl.ranges import check
+from samba_rl.runs.folder import free_folder
 from samba_rl.runs.session import About
 from samba_rl.tasks import TASKS
 
@@ -48,95 +53,40 @@ measures more than the limit (if the limit cannot be met: more than the target) 
 """
 
 
-def _in_words(row: Learner) -> str:
-    """Describe a learner in half a line."""
-    minimised = [one.label for one in row.objectives if not isinstance(one, Information)]
-    aim = f"minimises {' and '.join(minimised)} on {row.source.title}" + ", seeks information" * (row.zeta is not None)
-    if isinstance(row.update, Planning):
-        return f"{aim}, by planning"
-    limit = NONE if row.constraint is None else row.constraint.label
-    return f"{aim}, limit {limit}, update {row.update.label}"
-
-
-LEARNERS_IN_WORDS = "; ".join(f"{name}: {_in_words(row)}" for name, row in LEARNERS.items())
-
-
-@final
-@dataclass(frozen=True)
-class Options:
-    """Arguments of the command."""
-
-    task: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="SYSTEM")]
-    """safe-pendulum, safe-cart-pole-double-pendulum or safe-fetch-reach; or a function that returns your own Task, as
-    module:function or file.py:function."""
-    settings: Annotated[Settings, tyro.conf.arg(name="")]
-    learner: Annotated[str, tyro.conf.arg(help=LEARNERS_IN_WORDS)] = "samba"
-    preset: str = "default"
-    """Preset that the settings start from. paper: the paper's table of hyper-parameters. smoke: a few seconds, to see
-    whether everything works."""
-    zeta: Literal["none", "loo", "bootstrap", "entropy"] = "none"
-    """Exploration signal ζ of a learner on a GP model. loo: sensitivity of the model to leaving out a data point.
-    bootstrap: its bootstrap estimate. entropy: predictive entropy. none: no exploration."""
-    rule: Literal["proximal", "trust-region", "projection", "none"] = "proximal"
-    """Update of the policy. proximal: clipped steps (PPO). trust-region: a natural-gradient step within a trust region
-    (TRPO). projection: such a step that keeps to the limit by itself (CPO). none: no update, for a planner."""
-    kind: Annotated[Literal["cvar", "expectation", "chance", "none"], tyro.conf.arg(name="constraint.kind")] = "cvar"
-    """Kind of limit on the safety cost. cvar: the mean of the worst share 1 - α of the trajectories. expectation: the
-    mean of all. chance: the share of trajectories that enter the unsafe region (per step: the share of steps inside
-    it). none: no limit."""
-    seed: int = 0
-    """Seed of the run; the same seed gives the same run."""
-    out: Path | None = None
-    """Folder of the run. Default: runs/SYSTEM-LEARNER-SEED, with a number appended if that is taken."""
-    data: Path | None = None
-    """CSV or Parquet file of real transitions measured earlier; they do not count as samples."""
-    device: str = "cpu"
-    """Device of the model and the policy: cpu or cuda."""
-    threads: int | None = None
-    """Number of PyTorch threads. Default: one per core."""
-    workers: int | None = None
-    """Number of processes for MuJoCo. Default: one per core; 0 uses none."""
-    evaluation: bool = True
-    """Evaluate the policy at the end, with and without its noise."""
-    pictures: bool = True
-    """Draw pictures at the end."""
-
-    @property
-    def row(self) -> Learner:
-        """Return the learner with the choices that the flags changed."""
-        row, words = find_learner(self.learner), to_words(find_learner(self.learner))
-        if self.zeta != words["zeta"]:
-            row = row.with_zeta({NONE: None, **ZETAS}[self.zeta])
-        if (self.kind, self.rule) != (words["constraint"], words["update"]):
-            row = replace(row, constraint={NONE: None, **KINDS}[self.kind], update=UPDATES[self.rule])
-        return row
-
-
 # Arguments ------------------------------------------------------------------------------------------------------------
 
 
 def parsed_train(arguments: list[str]) -> Callable[[], int]:
     """Parse the arguments and return the call that they ask for."""
-    where, learner, preset = _peek(arguments)
+    task, options = parsed_options(arguments)
+    return partial(print_config, task, options) if options.print_config else partial(train, task, options)
+
+
+def parsed_options(arguments: list[str], prog: str = PROG) -> tuple[Task, Options]:
+    """Parse the arguments of a command that makes a run; return the system and all options."""
+    file = FromFile.of(arguments)
+    where, learner, preset = _peek(arguments, file)
     if not where and not {"-h", "--help"} & set(arguments):
         raise UserError(
-            f"no system was given; name one of {', '.join(TASKS)}, or your own as file.py:function; see {PROG} --help"
+            f"no system was given; name one of {', '.join(TASKS)}, or your own as file.py:function; see {prog} --help"
         )
     task = load_task(where) if where else None
-    options = _parse(arguments, task, learner, preset)
+    options = _parse(arguments, task, learner, preset, file, prog)
     if task is None or (options.task, options.learner, options.preset) != (where, learner, preset):
         # The guess was wrong: only the parser can tell a system from the value of a flag.
         task = load_task(options.task)
-        options = _parse(arguments, task, options.learner, options.preset)
-    return partial(train, task, options)
+        options = _parse(arguments, task, options.learner, options.preset, file, prog)
+    return task, options
 
 
-def _peek(arguments: list[str]) -> tuple[str, str, str]:
+def _peek(arguments: list[str], file: FromFile) -> tuple[str, str, str]:
     """Guess the system (empty if none was found), the learner and the preset, on which other defaults depend."""
-    named = {"--learner": "samba", "--preset": "default"}
+    named = {"--learner": file.text("learner", "samba"), "--preset": file.text("preset", "default")}
     first = next((argument for argument in arguments[:1] if not argument.startswith("-")), "")
-    places = [argument for argument in arguments if argument in TASKS or re.fullmatch(r"[^-].*:\w+", argument)]
-    where = first or next(iter(places), "")
+    # A constraint of the user's own looks like a system.
+    own = {after for name, after in itertools.pairwise(arguments) if name == "--constraint.kind"}
+    places = [one for one in arguments if one in TASKS or (re.fullmatch(r"[^-].*:\w+", one) and one not in own)]
+    where = first or next(iter(places), "") or file.text(SYSTEM, "")
     for i, argument in enumerate(arguments):
         name, _, joined = argument.partition("=")
         if name in named:
@@ -144,30 +94,51 @@ def _peek(arguments: list[str]) -> tuple[str, str, str]:
     return where, named["--learner"], named["--preset"]
 
 
-def _parse(arguments: list[str], task: Task | None, learner: str, preset: str) -> Options:
-    settings = make_settings("" if task is None else task.name, learner, preset)
+def _parse(arguments: list[str], task: Task | None, learner: str, preset: str, file: FromFile, prog: str) -> Options:
+    row = find_row(learner, preset)
+    given = file.options(option_kinds())
+    settings = file.settings(make_settings("" if task is None else task, row, preset), option_kinds())
     if isinstance(settings, PolicyGradientSettings):
-        settings = replace(settings, more_constraints=_more_constraints(arguments) or settings.more_constraints)
+        limits = _more_constraints(arguments, settings.more_constraints)
+        settings = replace(settings, more_constraints=limits)
     else:
         arguments = [re.sub(r"^--model\.", "--latent.", argument) for argument in arguments]
-    words = to_words(find_learner(learner))
-    default = Options(
-        tyro.MISSING, settings, learner, preset, words["zeta"], rule=words["update"], kind=words["constraint"]
-    )
-    with one_line(PROG):
-        options = tyro.cli(Options, prog=PROG, description=DESCRIPTION, default=default, args=arguments)
-    _ = options.row  # raises if the choices make no sense together
+    words = to_words(row)
+    values = {"zeta": words["zeta"], "rule": words["update"], "constraint.kind": words["constraint"], **given}
+    values["kind"] = values.pop("constraint.kind")
+    where = file.text(SYSTEM, "") or tyro.MISSING
+    default = replace(Options(where, settings), **{**values, "learner": learner, "preset": preset})
+    with one_line(prog), settings_flags():
+        options = tyro.cli(Options, prog=prog, description=DESCRIPTION, default=default, args=arguments)
+    check(options)
+    if ":" in options.kind:
+        # Loaded once; from here on its label stands for it.
+        loaded = kind_of(options.kind)
+        options = replace(options, kind=NONE if loaded is None else loaded.label)
+    # Raises if the choices make no sense together.
+    refuse_unused(options.settings, options.row, given_paths(arguments))
     return options
 
 
-def _more_constraints(arguments: list[str]) -> tuple[FurtherConstraint, ...]:
-    """Return as many further limits as the flags number, for the parser to fill in."""
-    found = {int(number) for number in re.findall(r"^--more[-_]constraints\.(\d+)\.", "\n".join(arguments), re.M)}
+def option_kinds() -> dict[str, object]:
+    """Return the types of the flags that are no settings, by their names in a file."""
+    hints = get_type_hints(Options)
+    names = (
+        field.name for field in fields(Options) if field.name not in ("task", "settings", "config", "print_config")
+    )
+    return {"constraint.kind" if name == "kind" else name: hints[name] for name in names}
+
+
+def _more_constraints(arguments: list[str], given: tuple[FurtherConstraint, ...]) -> tuple[FurtherConstraint, ...]:
+    """Return the limits of a file, and as many further ones as the flags number, for the parser to fill in."""
+    found = set(range(len(given))) | {
+        int(number) for number in re.findall(r"^--more[-_]constraints\.(\d+)\.", "\n".join(arguments), re.M)
+    }
     if found != set(range(len(found))):
         raise UserError(
             f"--more-constraints has the numbers {', '.join(map(str, sorted(found)))}; number the limits from 0"
         )
-    return (FurtherConstraint(),) * len(found)
+    return given + (FurtherConstraint(),) * (len(found) - len(given))
 
 
 # The run --------------------------------------------------------------------------------------------------------------
@@ -176,11 +147,12 @@ def _more_constraints(arguments: list[str]) -> tuple[FurtherConstraint, ...]:
 def train(task: Task, options: Options) -> int:
     """Train with a display of the progress, then evaluate and draw."""
     if options.threads is not None:
-        if options.threads < 1:
-            raise UserError(f"--threads {options.threads}: at least 1 is needed")
         torch.set_num_threads(options.threads)
-    out = options.out or _free_folder(task.name, options.learner, options.seed)
-    about = About(options.learner, options.row, options.preset, options.seed, options.settings, options.device)
+    out = options.out or free_folder(task.name, options.learner, options.seed)
+    if options.dry_run:
+        return rehearse(task, options.row, options.settings, options.seed, options.rig, out)
+    settings = options.with_data()
+    about = About(options.learner, options.row, options.preset, options.seed, settings, options.device)
 
     def learning(log: Log, stop: Callable[[], bool]) -> Run:
         return runs.train(
@@ -189,23 +161,24 @@ def train(task: Task, options: Options) -> int:
             name=options.learner,
             preset=options.preset,
             seed=options.seed,
-            settings=options.settings,
+            settings=settings,
             device=options.device,
             out=out,
-            data=options.data,
+            rig=options.rig or None,
+            first_policy=load_function(options.first_policy) if options.first_policy else None,
             log=log,
             workers=options.workers,
             stop=stop,
+            named=options.task if ":" in options.task else "",
         )
 
-    display = RunDisplay(task, options.task, out, about)
-    return display.run(learning, evaluation=options.evaluation, pictures=options.pictures, workers=options.workers)
-
-
-def _free_folder(task: str, learner: str, seed: int) -> Path:
-    """Return runs/SYSTEM-LEARNER-SEED, with a number appended if that is taken."""
-    name = re.sub(r"[^\w.-]+", "-", f"{task}-{learner}-{seed}")
-    folder, number = Path("runs") / name, 2
-    while folder.exists():
-        folder, number = Path("runs") / f"{name}-{number}", number + 1
-    return folder
+    display = RunDisplay(
+        task, options.task, out, about, rig=options.rig, tensorboard=options.tensorboard, wandb=options.wandb
+    )
+    return display.run(
+        learning,
+        evaluation=options.evaluation,
+        steps=options.evaluation_steps,
+        pictures=options.pictures,
+        workers=options.workers,
+    )

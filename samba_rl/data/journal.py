@@ -6,6 +6,7 @@ absent. Then both are flushed; if the power fails before the flush has finished,
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 from collections.abc import Iterator
@@ -26,12 +27,17 @@ EARLIER = -1
 """Trial number of transitions that were measured before the run."""
 
 
+def unasked(before: int) -> int:
+    """Return the trial number of trials that the run did not ask for, and that it learns from before trial `before`."""
+    return -2 - before
+
+
 @dataclass(frozen=True)
 class Record:
     """Real episodes that ran together, or transitions that were measured before the run."""
 
     trial: int
-    """Number of the trial, from 0, or `EARLIER`."""
+    """Number of the trial, from 0; or `EARLIER`, or that of trials that were not asked for: `unasked(before)`."""
     part: int
     """Number of the part, from 0: a system that runs one episode at a time has a part for each episode of a trial."""
     steps: Traces | Transitions
@@ -85,7 +91,8 @@ class Journal:
             flush(file)
         except OSError as error:
             os.close(file)
-            path.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                path.unlink()
             raise disk_error(path, error) from error
         journal = Journal(path, {}, len(TITLE), NO_DIGEST)
         journal._file = file
@@ -109,6 +116,8 @@ class Journal:
                 sync_folder(path.parent)
             journal._file = open_own(path, os.O_RDWR)
             os.ftruncate(journal._file, found.end)
+            # A program that was killed may have written a record and not flushed it; from here on it counts.
+            flush(journal._file)
         except OSError as error:
             raise disk_error(path, error) from error
         return journal
@@ -135,17 +144,31 @@ class Journal:
         frame = self._frames.get((trial, part))
         return None if frame is None else self._load(frame)
 
-    def trials(self, before: int | None = None) -> Iterator[Traces | Transitions]:
-        """Yield the measured steps trial by trial, of trials numbered below `before` (None: of all).
+    def numbers(self) -> list[int]:
+        """Return the numbers of all trials in the order in which a run learns from them."""
+        return sorted({trial for trial, _ in self._frames}, key=_place)
 
-        Episodes that failed before their first step are left out.
+    def parts(self, trial: int) -> list[Record]:
+        """Return the parts of a trial that are there, in order."""
+        numbers = sorted(part for number, part in self._frames if number == trial)
+        return [self._load(self._frames[trial, part]) for part in numbers]
+
+    def trials(self, before: int | None = None, unasked_before: int | None = None) -> Iterator[Traces | Transitions]:
+        """Yield the measured steps in the order in which a run learns from them.
+
+        These are the steps of trials numbered below `before` (None: of all), and of trials that were not asked for and
+        are learned from before a trial numbered below `unasked_before` (None: of all). Episodes that failed before
+        their first step are left out.
         """
-        parts: dict[int, list[Frame]] = {}
-        for (trial, _), frame in self._frames.items():
-            if before is None or trial < before:
-                parts.setdefault(trial, []).append(frame)
-        for frames in parts.values():
-            steps = [self._load(frame).steps for frame in frames]
+        for trial in self.numbers():
+            most = before if trial >= EARLIER else unasked_before
+            if most is not None and _place(trial)[0] >= most:
+                continue
+            steps = [record.steps for record in self.parts(trial)]
+            if trial < EARLIER:
+                # Of any length each, so they cannot be joined.
+                yield from steps
+                continue
             traces = [each for each in steps if isinstance(each, Traces)]
             yield Traces.joined(traces).begun() if traces else steps[0]
 
@@ -177,11 +200,13 @@ class Journal:
         self._last, self._end = digest, start + len(packed)
 
     def close(self) -> None:
-        """Release reserved space and close the file."""
+        """Release reserved space and close the file; raise DiskError, with the file closed, if the space stays."""
         if self._file is not None:
             file, self._file = self._file, None
             try:
                 os.ftruncate(file, self._end)
+            except OSError as error:
+                raise disk_error(self.path, error) from error
             finally:
                 os.close(file)
 
@@ -193,6 +218,11 @@ class Journal:
         except OSError as error:
             raise disk_error(self.path, error, reading=True) from error
         return _decoded(self.path, frame, packed)
+
+
+def _place(trial: int) -> tuple[int, bool]:
+    """Return the place of a trial in the order of learning."""
+    return (-2 - trial, False) if trial < EARLIER else (trial, True)
 
 
 def random_state(generator: torch.Generator) -> Tensor:

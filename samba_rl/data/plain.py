@@ -8,6 +8,7 @@ from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from samba_rl.errors import UserError, did_you_mean
+from samba_rl.ranges import shown
 
 _INFINITE = {"inf": math.inf, "-inf": -math.inf}
 
@@ -54,7 +55,7 @@ _IN_WORDS = {int: "a whole number", bool: "true or false", str: "text", NoneType
 
 
 def _wrong(where: str, value: Any, wanted: str) -> UserError:
-    return UserError(f"{where} is {value!r}; it must be {wanted}")
+    return UserError(f"{where} is {shown(value)}; it must be {wanted}")
 
 
 def _dataclass(kind: type, value: Any, where: str) -> Any:
@@ -109,4 +110,7 @@ def _number(value: Any, where: str) -> float:
         return _INFINITE[value]
     if not isinstance(value, (int, float)) or isinstance(value, bool):
         raise _wrong(where, value, "a number")
-    return float(value)
+    try:
+        return float(value)
+    except OverflowError as error:
+        raise UserError(f"{where} has too many digits; it must be a number of at most 1e308") from error

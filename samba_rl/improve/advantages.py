@@ -11,17 +11,18 @@ import torch
 from torch import Generator, Tensor, nn
 
 from samba_rl.improve.policies import orthogonal
+from samba_rl.ranges import Hidden, Share
 
 
 @dataclass(frozen=True)
 class AdvantageSettings:
     """Discounting and critics."""
 
-    gamma: float = 0.99
+    gamma: Share = 0.99
     """Discount γ of the objectives. Constraints have their own."""
-    lam: float = 0.95
-    """λ of generalised advantage estimation, in [0, 1]: 1 uses the traces alone, 0 one step and then the critics."""
-    hidden: tuple[int, ...] = (32, 32)
+    lam: Share = 0.95
+    """λ of generalised advantage estimation: 1 uses the traces alone, 0 one step and then the critics."""
+    hidden: Hidden = (32, 32)
     """Units in each hidden layer (tanh) of a critic."""
     time: bool = True
     """Whether critics see the time within the episode, on which the cost to go of a short horizon depends."""

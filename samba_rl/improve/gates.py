@@ -60,6 +60,10 @@ class Improvement:
     """Times that the policy looked too unsafe and was improved further."""
     failures: int = 0
     """Updates that were undone."""
+    base: State | None = None
+    """The policy itself, with its critics and multipliers, while a copy of it seeks information."""
+    information: list[float] = field(default_factory=list)
+    """Mean ζ of a trajectory in each control iteration of the copy, first that of the policy itself."""
     cleared: bool = False
     """Whether the policy for the trial, or the one to hand over, has been chosen."""
 
@@ -73,6 +77,17 @@ class Improvement:
             self.average = {name: MEMORY * old[name] + (1 - MEMORY) * value for name, value in state.items()}
         if self.controls - self.control in range(0, count * STRIDE, STRIDE):
             self.candidates.append(state)
+
+    def begin_exploring(self, base: State, controls: int) -> None:
+        """Plan control iterations of a copy of the policy, which seeks information."""
+        self.cleared, self.cost_alone, self.base, self.information = False, False, base, []
+        self.controls = self.control + controls
+
+    def end_exploring(self) -> State:
+        """Return the policy itself, with which the next improvement goes on."""
+        assert self.base is not None
+        base, self.base, self.cleared = self.base, None, True
+        return base
 
     def extend(self) -> bool:
         """Plan a further round of control iterations if one is left, and return whether it was."""
@@ -134,6 +149,26 @@ class Gate:
         if self.actor is own:
             return [Notice(f"trial {number}: no known policy looks safe enough; {self._missed(refused)}")]
         return [Notice(f"trial {number}: {self.actor.name} takes its place; {self._missed(refused)}")]
+
+    def let_explore(
+        self, policy: NetworkPolicy, work: Improvement, imagine: Imagine, seed: int, number: int, worth: float
+    ) -> list[Notice]:
+        """Let the copy that seeks information make trial `number` if it looks safe and worth it.
+
+        It must be expected to gain `worth` more per trajectory than the policy that was cleared for the trial.
+        """
+        gained = work.information[-1] - work.information[0]
+        if gained < worth:
+            return []
+        explorer = Candidate.of(f"the exploring policy of trial {number}", policy)
+        if self._shielded:
+            explorer, verdict = self.shield.best(policy, [explorer], imagine, seed)
+            if not verdict.passes:
+                return []
+            self.verdict = verdict
+        self.actor = explorer
+        gain = f"ζ of a trajectory is {work.information[-1]:.3g} instead of {work.information[0]:.3g}"
+        return [Notice(f"trial {number}: a copy of the policy that seeks information makes it; {gain}")]
 
     def hand_over(self, policy: NetworkPolicy, work: Improvement, imagine: Imagine, seed: int) -> list[Notice]:
         """Choose the cheapest known policy that keeps its limits, or plan further control iterations."""

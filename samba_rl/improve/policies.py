@@ -4,18 +4,26 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Annotated, final, overload
 
 import torch
 from torch import Generator, Tensor, nn
 
-from samba_rl.errors import UserError
+from samba_rl.improve.acting import answer, array, batch_of
+from samba_rl.ranges import Count, Hidden, In, Rate
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    import numpy as np
+    from numpy.typing import ArrayLike, NDArray
+
     from samba_rl.types import Traces
+
+FARTHEST = 1e6
+"""Largest observation that networks see, in normalised units."""
 
 
 @final
@@ -60,40 +68,38 @@ class OpenLoopPolicy:
 class PolicySettings:
     """The policy's network and its noise."""
 
-    hidden: tuple[int, ...] = (32, 32)
+    hidden: Hidden = (32, 32)
     """Units in each hidden layer (tanh)."""
-    std: float = 0.6
+    std: Annotated[float, In("[1e-6, 100]")] = 0.6
     """Initial standard deviation of the actions, in half widths of the action range."""
-    std_floor_first: float = 0.3
+    std_floor_first: Annotated[float, In("[0, 100]")] = 0.3
     """Lower bound of the standard deviation at the start of a run, when the model is rough and noise finds what it
     lacks, in half widths of the action range. The bound falls geometrically to `std_floor`."""
-    std_floor: float = 0.05
+    std_floor: Annotated[float, In("[0, 100]")] = 0.05
     """Lower bound of the standard deviation at the end of a run, in half widths of the action range. A policy without
     noise stops learning. 0 for both: no bound."""
-    mean_bound: float | None = 1.1
+    mean_bound: Annotated[float, In("[1e-6, 1e6]")] | None = 1.1
     """Bound of the mean action, in half widths from the centre of the action range; a tanh squashes the mean to it. Far
     outside the range, clipping hides the noise and the gradient vanishes. None: unbounded, as in the paper."""
-    experts: int = 1
+    experts: Annotated[int, In("[1, 100]")] = 1
     """Number of ways of acting. With more than one, a gate chooses one at the start of each episode, by what each is
     expected to cost from there. Needs a learner on a model."""
-    apart: int = 60
+    apart: Annotated[int, In("[0, 1e9]")] = 60
     """Control iterations for which several experts are improved apart: the first for the cost alone, the last under the
     limits, and any between them under a share of the multipliers. Until then the last one makes the real trials."""
-    gate_hidden: tuple[int, ...] = (64, 64)
+    gate_hidden: Hidden = (64, 64)
     """Units in each hidden layer (tanh) of the gate."""
-    gate_rate: float = 5e-3
+    gate_rate: Rate = 5e-3
     """Learning rate of the gate (Adam)."""
-    gate_passes: int = 30
+    gate_passes: Count = 30
     """Steps of the gate's regression in each control iteration."""
 
-    def __post_init__(self) -> None:
-        unbounded = self.std_floor_first == self.std_floor == 0
-        for name in ("std",) if unbounded else ("std", "std_floor_first", "std_floor"):
-            if getattr(self, name) <= 0:
-                raise UserError(f"policy.{name} = {getattr(self, name)}; it must be positive")
-        for name, least in (("experts", 1), ("apart", 0), ("gate_passes", 1)):
-            if getattr(self, name) < least:
-                raise UserError(f"policy.{name} = {getattr(self, name)}; it must be at least {least}")
+    def misfits(self) -> Iterator[tuple[str, str]]:
+        """Yield a floor of 0 beside one that is not: the bound could not fall geometrically."""
+        if self.std_floor == 0 < self.std_floor_first:
+            yield "std_floor", f"above 0 if std_floor_first is ({self.std_floor_first}); or set both to 0"
+        if self.std_floor_first == 0 < self.std_floor:
+            yield "std_floor_first", f"above 0 if std_floor is ({self.std_floor}); or set both to 0"
 
     def floor_at(self, progress: float) -> float:
         """Return the lower bound of the standard deviation when this share of the real samples is spent."""
@@ -118,6 +124,10 @@ class GaussianPolicy(nn.Module):
     """Centre of the action range [nu]."""
     reach: Tensor
     """Half width of the action range [nu]."""
+    low: Tensor
+    """Lower bounds of the actions [nu], as the task has them (float64)."""
+    high: Tensor
+    """Upper bounds of the actions [nu], as the task has them (float64)."""
 
     def __init__(
         self,
@@ -134,6 +144,9 @@ class GaussianPolicy(nn.Module):
         lows, highs = torch.as_tensor(low, dtype=torch.float32), torch.as_tensor(high, dtype=torch.float32)
         self.register_buffer("middle", (lows + highs) / 2)
         self.register_buffer("reach", (highs - lows) / 2)
+        # Not part of a policy's file: they are the task's.
+        self.register_buffer("low", torch.as_tensor(low, dtype=torch.float64), persistent=False)
+        self.register_buffer("high", torch.as_tensor(high, dtype=torch.float64), persistent=False)
         self.register_buffer("centre", centre.float())
         self.register_buffer("scale", scale.float())
         sizes = (len(centre), *settings.hidden)
@@ -146,8 +159,8 @@ class GaussianPolicy(nn.Module):
         self.log_std = nn.Parameter(torch.full((len(lows),), math.log(settings.std)))
 
     def normalised(self, observation: Tensor) -> Tensor:
-        """Return observations [..., no] as the network sees them, in float32."""
-        return ((observation - self.centre) / self.scale).float()
+        """Return observations [..., no] as the network sees them, in float32; one of 1e60 would lead to NaN."""
+        return ((observation - self.centre) / self.scale).float().clamp_(-FARTHEST, FARTHEST)
 
     def mean_of(self, inputs: Tensor) -> Tensor:
         """Return the mean action [..., nu], in half widths, at normalised observations [..., no]."""
@@ -190,6 +203,11 @@ class GaussianPolicy(nn.Module):
         """Return actions [..., nu] in half widths from the centre of their range, in float32."""
         return ((action - self.middle) / self.reach).float()
 
+    @property
+    def layers(self) -> tuple[nn.Linear, ...]:
+        """Return the network's layers; a tanh follows each of them but the last."""
+        return tuple(layer for layer in self.network if isinstance(layer, nn.Linear))
+
     def log_density(self, inputs: Tensor, raw: Tensor) -> Tensor:
         """Compute log π [...] of actions in half widths [..., nu] at normalised observations [..., no]."""
         z = (raw - self.mean_of(inputs)) * (-self.log_std).exp()
@@ -204,9 +222,39 @@ class GaussianPolicy(nn.Module):
 
     @torch.no_grad()
     def mean_action(self, observation: Tensor) -> Tensor:
-        """Return the mean actions [B, nu] for observations [B, no]."""
+        """Return the mean actions [B, nu] for observations [B, no], which may lie outside the bounds; see `act`."""
         mean = self.mean_of(self.normalised(observation))
         return (self.middle + self.reach * mean).to(observation.dtype)
+
+    @overload
+    def act(self, observation: Tensor, generator: Generator | None = None) -> Tensor: ...
+    @overload
+    def act(self, observation: ArrayLike, generator: Generator | None = None) -> NDArray[np.float64]: ...
+    @torch.no_grad()
+    def act(self, observation: Tensor | ArrayLike, generator: Generator | None = None) -> Tensor | NDArray[np.float64]:
+        """Return the action [nu] for one observation [no], or actions [B, nu] for [B, no], within their bounds.
+
+        Tensors give a tensor of their type; everything else gives a NumPy array. Without a `generator` the action is
+        the mean, computed in float64 as by an exported policy; with one, noise drawn from it is added.
+        """
+        raw = self.exact_mean(batch_of(observation, tuple(self.centre.shape)).to(self.centre.device))
+        if generator is not None:
+            noise = torch.randn(raw.shape, generator=generator, device=generator.device, dtype=raw.dtype)
+            raw = raw + self.std.double() * noise.to(raw.device)
+        action = (self.low + self.high) / 2 + (self.high - self.low) / 2 * raw
+        given = answer(action, self.low, self.high, observation, 1)
+        return given if isinstance(observation, Tensor) else array(given)
+
+    @torch.no_grad()
+    def exact_mean(self, observation: Tensor) -> Tensor:
+        """Return the mean action [B, nu], in half widths, for observations [B, no], in float64 throughout."""
+        out = (observation.double() - self.centre.double()) / self.scale.double()
+        *hidden, last = self.layers
+        for layer in hidden:
+            out = (out @ layer.weight.double().T + layer.bias.double()).tanh()
+        out = out @ last.weight.double().T + last.bias.double()
+        bound = self.settings.mean_bound
+        return out if bound is None else bound * (out / bound).tanh()
 
 
 @final

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple, final
+from typing import Annotated, NamedTuple, final
 
 import torch
 from torch import Generator, Tensor
@@ -14,8 +14,9 @@ from samba_rl.improve.experts import NetworkPolicy
 from samba_rl.improve.objectives import Objective
 from samba_rl.improve.updates.batch import Batch
 from samba_rl.improve.updates.choosing import with_gate
-from samba_rl.improve.updates.min_norm import min_norm_weights, policy_gradients
+from samba_rl.improve.updates.min_norm import comparable_weights, min_norm_weights, policy_gradients
 from samba_rl.improve.updates.rules import UpdateRule, UpdateSettings
+from samba_rl.ranges import In, Share
 from samba_rl.types import State, Traces
 
 
@@ -24,11 +25,17 @@ class WeightSettings:
     """λ_π, the weight of cost against information: the shortest convex combination of their gradients."""
 
     spread: bool = True
-    """Measure both advantages in their own standard deviations first. In their own units the shortest combination
-    would belong to whichever has the smaller numbers."""
-    least_cost_weight: float | None = 0.7
+    """Measure both advantages in their own standard deviations, and combine gradients of unit length. As they are, the
+    shortest combination would belong to whichever is the shorter, and the other would be ignored."""
+    least_cost_weight: Share | None = None
     """Lower bound of λ_π at the start of a run. It rises to 1 by the end, where more information no longer pays. None:
     no lower bound; λ_π is the paper's, the weight of the shortest combination."""
+    explore: Annotated[int, In("[0, 10000]")] = 15
+    """Control iterations in which a copy of the policy seeks information under the same limits before each trial, while
+    the policy itself minimises the cost alone. 0: there is no copy; information counts in every control iteration."""
+    worth: Annotated[float, In("[-1e9, 1e9]")] = 1.0
+    """Information that the copy must be expected to gain beyond the policy itself, in nats per trajectory; otherwise
+    the policy makes the trial."""
 
     def least_at(self, progress: float) -> float:
         """Return the lower bound of λ_π when this share of the real samples is spent."""
@@ -123,8 +130,9 @@ class Improver:
         """Judge each action of the policy's own traces on every objective and constraint."""
         on, split = traces.active, len(self._objectives)
         observation, among = self.policy.actor.normalised(traces.observation), self.policy.limited(traces)
-        growth = [constraint.growth(traces, among) for constraint in self._constraints]
-        steps = torch.stack([f(traces) for f in self._objectives] + growth)
+        steps = torch.stack(
+            [f(traces) for f in self._objectives] + [c.growth(traces, among) for c in self._constraints]
+        )
         critic_inputs = self._critic_inputs(traces, observation, among)
         count, (n, horizon) = len(steps), on.shape
         with torch.no_grad():
@@ -156,14 +164,14 @@ class Improver:
 
     def min_norm(self, advantages: Advantages, least: float) -> tuple[float, ...]:
         """Return the weights of the objectives: the min-norm point of their gradients, the first at least `least`."""
-        if len(self._objectives) < 2:
-            return (1.0,) * len(self._objectives)
+        if len(self._objectives) < 2 or least >= 1:
+            return (1.0, *(0.0 for _ in self._objectives[1:]))
         gradients = policy_gradients(self.policy.actor, advantages.inputs, advantages.raw, advantages.objectives)
-        weight = min_norm_weights(gradients).cpu()
+        weight = comparable_weights(gradients) if self._spread else min_norm_weights(gradients)
         if weight[0] < least:
             rest = weight[1:] / weight[1:].sum().clamp(min=1e-12)
             weight = torch.cat([weight.new_tensor([least]), (1 - least) * rest])
-        return tuple(weight.tolist())
+        return tuple(weight.cpu().tolist())
 
     @property
     def finite(self) -> bool:

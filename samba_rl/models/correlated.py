@@ -26,7 +26,7 @@ from torch import Tensor
 
 from samba_rl.models.kernel import factorise, kernel, scaled
 from samba_rl.models.marginals import Marginals, chunk_rows, in_chunks, in_dtype, remaining_variance
-from samba_rl.models.zeta import correlated_loo
+from samba_rl.models.zeta import correlated_loo, observed
 
 
 @dataclass(frozen=True)
@@ -138,6 +138,10 @@ class CorrelatedPosterior:
         """Return the leave-one-out z-score of each target, in predictive standard deviations [n, D]."""
         return self.leave[..., -1] / self.leave[..., :-1].square().sum(-1).sqrt()
 
+    def loo_errors(self) -> Tensor:
+        """Return by how much each target misses its leave-one-out prediction [n, D]."""
+        return self.leave[..., -1]
+
     def block_scores(self, blocks: Sequence[slice]) -> Tensor:
         """Return the z-scores [m, D] of the targets in blocks of rows, each block left out as a whole.
 
@@ -150,18 +154,30 @@ class CorrelatedPosterior:
             scores.append(covariance @ self.alpha[at] / covariance.diagonal().sqrt())
         return torch.cat(scores).view(-1, outputs)
 
-    def predict(self, queries: Tensor, *, loo: bool = False) -> Marginals:
+    def predict(self, queries: Tensor, *, loo: bool = False, blur: float = 0.0) -> Marginals:
         """Return the mean and variance, and with `loo` also ζ_LOO, at queries [B, ni], with bounded memory."""
         rows = chunk_rows(len(self.alpha) * len(self.hyper.noise), queries)
-        return in_chunks(partial(self._predict, loo=loo), queries, rows)
+        return in_chunks(partial(self._predict, loo=loo, blur=blur), queries, rows)
 
-    def _predict(self, queries: Tensor, *, loo: bool) -> Marginals:
+    def covariance(self, queries: Tensor) -> Tensor:
+        """Return the covariances [D, B, T, T] of each output among the steps of trajectories [B, T, ni]."""
+        count, steps, _ = queries.shape
+        z = scaled(queries.flatten(0, 1), self.hyper.lengthscales)
+        c = _covariance(z, self.z, self.hyper.mixing)
+        explained = (c @ self.inverse).view(len(c), count, steps, -1) @ c.view(len(c), count, steps, -1).mT
+        each = z.view(-1, steps, z.shape[-1])
+        latent = kernel(each, each, torch.ones_like(each[:, 0, 0])).view(len(z), count, steps, steps)
+        own = self.hyper.mixing.diagonal(dim1=-2, dim2=-1)
+        return torch.einsum("qd,qbts->dbts", own, latent) - explained
+
+    def _predict(self, queries: Tensor, *, loo: bool, blur: float) -> Marginals:
         c = _covariance(scaled(queries, self.hyper.lengthscales), self.z, self.hyper.mixing)
         v = c @ self.inverse
         mean = c @ self.alpha
         explained = c.mul_(v).sum(-1)
         variance = remaining_variance(self.hyper.prior, explained)
-        return Marginals(mean.T, variance.T, correlated_loo(v, variance, self.leave) if loo else None)
+        zeta = correlated_loo(v, observed(variance, self.hyper.noise, blur), self.leave) if loo else None
+        return Marginals(mean.T, variance.T, zeta)
 
 
 def _leave(inverse: Tensor, alpha: Tensor, points: int) -> Tensor:

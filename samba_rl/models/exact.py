@@ -21,10 +21,10 @@ from typing import final
 import torch
 from torch import Tensor
 
-from samba_rl.models.kernel import JITTERS, factor_with, factorise, kernel, no_factor, scaled
+from samba_rl.models.kernel import JITTERS, factor_with, factorise, kernel, no_factor, remaining_covariance, scaled
 from samba_rl.models.likelihood import Hyper
 from samba_rl.models.marginals import Marginals, chunk_rows, in_chunks, in_dtype, remaining_variance
-from samba_rl.models.zeta import exact_loo
+from samba_rl.models.zeta import exact_loo, observed
 
 LEAST_ROWS = 128
 """Smallest number of queries in a chunk: products with fewer are limited by reading the inverse from memory."""
@@ -103,13 +103,17 @@ class ExactPosterior:
             return self
         return replace(in_dtype(replace(self, inverse=None), dtype), hyper=in_dtype(self.hyper, dtype))
 
-    def solve(self, values: Tensor) -> Tensor:
-        """Multiply A by values [D, n, m]: [D, n, m]."""
-        return self.root.mT @ (self.root @ values)
+    def solve(self, rows: Tensor) -> Tensor:
+        """Multiply rows [D, m, n] by A, which is symmetric: [D, m, n]."""
+        return triangular_product(triangular_product(rows, self.root, transpose=True), self.root)
 
     def loo_scores(self) -> Tensor:
         """Return the leave-one-out z-score of each target, in predictive standard deviations [n, D]."""
         return (self.alpha * self.inverse_diagonal.sqrt()).T
+
+    def loo_errors(self) -> Tensor:
+        """Return by how much each target misses its leave-one-out prediction [n, D]."""
+        return (self.alpha * self.inverse_diagonal).T
 
     def block_scores(self, blocks: Sequence[slice]) -> Tensor:
         """Return the z-scores [m, D] of the targets in blocks of rows, each block left out as a whole."""
@@ -132,15 +136,21 @@ class ExactPosterior:
         inverse = self.root.mT @ self.root if self.inverse is None else self.inverse
         return float((gram.abs_().sum(-1).amax(-1) * inverse.abs().sum(-1).amax(-1)).max())
 
-    def predict(self, queries: Tensor, *, loo: bool = False) -> Marginals:
+    def predict(self, queries: Tensor, *, loo: bool = False, blur: float = 0.0) -> Marginals:
         """Return the mean and variance, and with `loo` also ζ_LOO, at queries [B, ni], with bounded memory."""
         if queries.device.type == "cpu" and len(self.alpha) > 1:
             # One output after the other: the same memory holds larger matrices, whose products are faster.
-            each = [self._output(i).predict(queries, loo=loo) for i in range(len(self.alpha))]
+            each = [self._output(i).predict(queries, loo=loo, blur=blur) for i in range(len(self.alpha))]
             means, variances, zetas = zip(*each, strict=True)
             return Marginals(torch.cat(means, dim=1), torch.cat(variances, dim=1), sum(zetas) if loo else None)
         rows = chunk_rows(self.alpha.numel(), queries, LEAST_ROWS)
-        return in_chunks(partial(self._predict, loo=loo), queries, rows)
+        return in_chunks(partial(self._predict, loo=loo, blur=blur), queries, rows)
+
+    def covariance(self, queries: Tensor) -> Tensor:
+        """Return the covariances [D, B, T, T] of the function among the steps of trajectories [B, T, ni]."""
+        z = scaled(queries.flatten(0, 1), self.hyper.lengthscales)
+        w = triangular_product(kernel(z, self.z, self.hyper.signal), self.root, transpose=True)
+        return remaining_covariance(z, w, self.hyper.signal, len(queries))
 
     def _output(self, index: int) -> ExactPosterior:
         """Return the posterior of one output; its tensors are views."""
@@ -158,7 +168,7 @@ class ExactPosterior:
             jitter=self.jitter,
         )
 
-    def _predict(self, queries: Tensor, *, loo: bool) -> Marginals:
+    def _predict(self, queries: Tensor, *, loo: bool, blur: float) -> Marginals:
         k = kernel(scaled(queries, self.hyper.lengthscales), self.z, self.hyper.signal)
         if self.inverse is not None:
             mean = (k @ self.alpha[..., None])[..., 0]
@@ -170,7 +180,8 @@ class ExactPosterior:
             explained = w.square().sum(-1)
             v = triangular_product(w, self.root) if loo else w
         variance = remaining_variance(self.hyper.signal, explained)
-        zeta = exact_loo(v, variance, self.alpha, self.inverse_diagonal) if loo else None
+        blurred = observed(variance, self.hyper.noise, blur)
+        zeta = exact_loo(v, blurred, self.alpha, self.inverse_diagonal) if loo else None
         return Marginals(mean.T, variance.T, zeta)
 
 

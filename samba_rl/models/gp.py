@@ -6,7 +6,7 @@ import hashlib
 import math
 import time
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal, NamedTuple, final
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple, final
 
 import torch
 from torch import Tensor
@@ -17,8 +17,11 @@ from samba_rl.models.calibration import conformal_factor, episode_scores
 from samba_rl.models.correlated import CorrelatedHyper
 from samba_rl.models.fit_report import FitReport, judge
 from samba_rl.models.likelihood import FitSettings, Hyper
+from samba_rl.models.measured import Plausible
+from samba_rl.models.measurement import ImaginedNoise, share_of
 from samba_rl.models.normalise import Normaliser, inputs_and_targets
 from samba_rl.models.posterior import AnyHyper, Posterior, condition, fit_any_hyper, posterior_kind
+from samba_rl.ranges import Count, In, check
 from samba_rl.types import State, Transitions
 
 if TYPE_CHECKING:
@@ -32,11 +35,11 @@ class GPSettings:
     fit: FitSettings = field(default_factory=FitSettings)
     outputs: Literal["independent", "correlated"] = "independent"
     """One GP for each state dimension (independent), or a linear model of coregionalisation over all (correlated)."""
-    sparse_above: int = 3000
+    sparse_above: Annotated[int, In("[0, 1e9]")] = 3000
     """Number of points above which an inducing-point model replaces the exact one (independent outputs only)."""
-    inducing: int = 500
+    inducing: Count = 500
     """Largest number of inducing points of each output."""
-    latent: int = 2
+    latent: Annotated[int, In("[1, 100]")] = 2
     """Number of latent functions that a model with correlated outputs mixes."""
     precision: Literal["float64", "float32"] = "float64"
     """Precision of predictions. float32 is about twice as fast on a CPU, but accurate only where the noise is not tiny;
@@ -44,13 +47,16 @@ class GPSettings:
     calibration: Literal["none", "conformal"] = "conformal"
     """Widen the predicted standard deviation of each output until 95 % intervals hold for left-out steps and episodes
     (conformal), or leave it as the likelihood has it (none)."""
+    noise: Literal["process", "split"] = "process"
+    """Let all noise move imagined states (process), or only that which the residuals do not show to be measurement
+    noise, whereas the policy sees both (split; an exact model only)."""
 
 
 class Prediction(NamedTuple):
-    """Predictions at B queries, in the units of the state."""
+    """Predictions at B queries, in the units of the state and of measured costs."""
 
     mean: Tensor
-    """Expected changes of the predicted state dimensions [B, D]."""
+    """Expected changes of the predicted state dimensions, then measured costs [B, D]."""
     variance: Tensor
     """Variances of the function, without noise, calibrated [B, D]."""
     zeta: Tensor | None
@@ -59,16 +65,19 @@ class Prediction(NamedTuple):
 
 @final
 class GPDynamics:
-    """Predicts from `Task.model_inputs` by how much a step changes the state, and with what uncertainty."""
+    """Predicts from `Task.model_inputs` how a step changes the state, what it costs if that is only measured, and with
+    what uncertainty."""
 
     def __init__(self, task: Task, settings: GPSettings | None = None, device: str | torch.device = "cpu") -> None:
         self.task = task
         self.settings = settings or GPSettings()
+        check(self.settings, "model.")
         self.report: FitReport | None = None
         self._device = torch.device(device)
         self._latent = self.settings.latent if self.settings.outputs == "correlated" else None
         self._hyper: AnyHyper | None = None
         self._posterior: Posterior | None = None
+        self._share: Tensor | None = None
 
     def __len__(self) -> int:
         return 0 if self._posterior is None else len(self._posterior)
@@ -89,6 +98,11 @@ class GPDynamics:
     def factor(self) -> Tensor:
         """Return the factors by which calibration scales the predicted standard deviations [D]; 1 without it."""
         return self._factor.to(self.dtype)
+
+    @property
+    def imagined_noise(self) -> ImaginedNoise:
+        """Return the noise of imagined steps: that which moves the system, and that which only measurements have."""
+        return ImaginedNoise.of(self.noise, self._share, len(self.task.predicted))
 
     @property
     def target_scale(self) -> Tensor:
@@ -123,6 +137,7 @@ class GPDynamics:
         self._factor = torch.ones_like(of_targets.scale)
         if self.settings.calibration == "conformal":
             self._factor = conformal_factor(single) if whole is None else conformal_factor(single, whole)
+        self._share = share_of(posterior, transitions.episode) if self.settings.noise == "split" else None
         self._set_posterior(posterior)
         self.report = judge(
             posterior,
@@ -182,6 +197,9 @@ class GPDynamics:
         self._rollout_inputs, self._rollout_targets = self._inputs.to(like), self._targets.to(like)
         self._spread = self._rollout_targets.scale * self._factor.to(like)
         self._splits: dict[tuple[int, int], list[tuple[Posterior, Posterior]]] = {}
+        first = len(self.task.predicted)
+        costs, errors = self._targets.restored(posterior.targets), posterior.loo_errors() * self._targets.scale
+        self.plausible = Plausible.of(costs[:, first:].to(like), errors[:, first:].to(like))
 
     def _drop_posterior(self) -> None:
         """Forget the posterior and everything derived from it."""
@@ -191,10 +209,13 @@ class GPDynamics:
 
     # Predicting -------------------------------------------------------------------------------------------------------
 
-    def predict(self, queries: Tensor, *, loo: bool = False) -> Prediction:
-        """Predict the change of state at raw model inputs [B, ni]; with `loo`, the same pass also gives ζ_LOO."""
+    def predict(self, queries: Tensor, *, loo: bool = False, blur: float = 0.0) -> Prediction:
+        """Predict the change of state at raw model inputs [B, ni].
+
+        With `loo`, the same pass also gives ζ_LOO; `blur` is `LeaveOneOut.noise`.
+        """
         normalised = self.normalised(queries)
-        mean, variance, zeta = self._rollout_posterior.predict(normalised, loo=loo)
+        mean, variance, zeta = self._rollout_posterior.predict(normalised, loo=loo, blur=blur)
         return Prediction(self.denormalised(mean), variance * self._spread.square(), zeta)
 
     def normalised(self, queries: Tensor) -> Tensor:
@@ -204,7 +225,7 @@ class GPDynamics:
 
     def denormalised(self, changes: Tensor) -> Tensor:
         """Return normalised changes of state [B, D] in the units of the state."""
-        return changes * self._rollout_targets.scale + self._rollout_targets.mean
+        return self._rollout_targets.restored(changes)
 
     def surprise(self, transitions: Transitions) -> float:
         """Return how far unseen transitions lie from their predictions.
@@ -250,6 +271,7 @@ class GPDynamics:
             "inputs": dict(vars(self._inputs)),
             "targets": dict(vars(self._targets)),
             "factor": self._factor.clone(),
+            "share": self._share,
             "points": len(self),
             "report": to_plain(self.report),
             "fingerprint": self._fingerprint(),
@@ -275,6 +297,7 @@ class GPDynamics:
         self._inputs = Normaliser(**state["inputs"]).to(raw_inputs)
         self._targets = Normaliser(**state["targets"]).to(raw_inputs)
         self._factor = state["factor"].to(raw_inputs)
+        self._share = state.get("share")
         self._set_posterior(self._condition(self._inputs(raw_inputs), self._targets(raw_targets), self._hyper))
         self.report = from_plain(FitReport, state["report"], "report of the fit")
         return bool(self._fingerprint() == state["fingerprint"])

@@ -26,6 +26,18 @@ def kernel(a: Tensor, b: Tensor, signal: Tensor) -> Tensor:
     return torch.baddbmm(half_b[:, None], a, b.mT).add_(half_a).exp_()
 
 
+def remaining_covariance(z: Tensor, features: Tensor, signal: Tensor, count: int) -> Tensor:
+    """Compute the covariances [D, B, T, T] that data leave among the T steps of each of B = `count` trajectories.
+
+    The steps have scaled inputs z [D, B·T, ni]; the inner products of their features [D, B·T, M] are the covariances
+    that the data explain.
+    """
+    outputs, rows, _ = z.shape
+    each, explained = (flat.reshape(outputs * count, rows // count, -1) for flat in (z, features))
+    prior = kernel(each, each, signal.repeat_interleave(count))
+    return torch.baddbmm(prior, explained, explained.mT, alpha=-1).view(outputs, count, rows // count, -1)
+
+
 def factorise(gram: Tensor, noise: Tensor, signal: Tensor) -> tuple[Tensor, float]:
     """Return the Cholesky factors of gram + noise I [D, n, n] and the relative jitter they needed."""
     for jitter in JITTERS:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Annotated, Generic, TypeAlias, TypeVar
 
 import numpy as np
 import torch
@@ -13,6 +14,14 @@ from torch import Tensor
 
 from samba_rl.models.kernel import factorise, kernel, scaled
 from samba_rl.models.lbfgs import Vector, minimise
+from samba_rl.ranges import Count, In, Rate
+
+Bound: TypeAlias = Annotated[float, In("[1e-12, 1e12]")]
+"""A bound of a hyper-parameter."""
+LogMean: TypeAlias = Annotated[float, In("[-100, 100]")]
+"""The mean of a prior, on a logarithmic scale."""
+Deviation: TypeAlias = Annotated[float, In("[1e-6, inf]")]
+"""The standard deviation of a prior."""
 
 HyperT_co = TypeVar("HyperT_co", covariant=True)
 
@@ -37,24 +46,34 @@ class Hyper:
 class FitSettings:
     """Settings of the hyper-parameter fit."""
 
-    iterations: int = 60
+    iterations: Count = 60
     """Largest number of L-BFGS iterations for each output."""
-    points: int | None = 1000
+    points: Annotated[int, In("[2, 1e9]")] | None = 1000
     """Largest number of points that hyper-parameters are fitted to, evenly spread over the data; none: all of them. The
     model itself always uses all points."""
-    lengthscale_bounds: tuple[float, float] = (0.05, 100.0)
+    lengthscale_bounds: tuple[Bound, Bound] = (0.05, 100.0)
     """Bounds of the length scales, in standard deviations of the input."""
-    signal_bounds: tuple[float, float] = (1e-3, 1e3)
+    signal_bounds: tuple[Bound, Bound] = (1e-3, 1e3)
     """Bounds of the prior variance, in variances of the target."""
-    noise_bounds: tuple[float, float] = (1e-6, 1.0)
+    noise_bounds: tuple[Bound, Bound] = (1e-6, 1.0)
     """Bounds of the noise variance, in variances of the target."""
-    max_snr: float = 1000.0
+    max_snr: Annotated[float, In("[1.1, inf]")] = 1000.0
     """Ratio of signal to noise, as standard deviations, above which a penalty grows steeply; inf: no penalty."""
-    lengthscale_prior: tuple[float, float] = (math.log(2.0), 2.0)
+    lengthscale_prior: tuple[Annotated[float, In("[-100, 100]")], Annotated[float, In("[1e-6, inf]")]] = (
+        math.log(2.0),
+        2.0,
+    )
     """Mean and standard deviation of a weak prior on log length scales; it keeps those of irrelevant inputs finite. An
     infinite deviation: no prior."""
-    tolerance: float = 1e-7
+    tolerance: Rate = 1e-7
     """Relative improvement of the objective per point below which L-BFGS stops."""
+
+    def misfits(self) -> Iterator[tuple[str, str]]:
+        """Yield bounds that leave nothing between them."""
+        for name in ("lengthscale_bounds", "signal_bounds", "noise_bounds"):
+            low, high = getattr(self, name)
+            if low > high:
+                yield name, "in ascending order"
 
 
 @dataclass(frozen=True)

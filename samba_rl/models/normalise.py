@@ -9,10 +9,14 @@ import torch
 from torch import Tensor
 
 from samba_rl.errors import UserError
+from samba_rl.models.measured import measured_costs
 from samba_rl.types import Transitions
 
 if TYPE_CHECKING:
     from samba_rl.tasks.task import Task
+
+LARGEST = 1e18
+"""Largest number that a model learns from: its square still fits into single precision."""
 
 
 @dataclass(frozen=True)
@@ -36,23 +40,31 @@ class Normaliser:
         """Normalise values [..., k]."""
         return (values - self.mean) / self.scale
 
+    def restored(self, values: Tensor) -> Tensor:
+        """Return normalised values [..., k] in their own units."""
+        return values * self.scale + self.mean
+
     def to(self, target: Tensor) -> Normaliser:
         """Return a copy on the device and in the dtype of `target`."""
         return Normaliser(self.mean.to(target), self.scale.to(target))
 
 
 def inputs_and_targets(task: Task, transitions: Transitions, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Return the model inputs [n, ni] and changes of state [n, D] in float64; raise UserError unless all are finite."""
+    """Return the model inputs [n, ni] and targets [n, D] in float64; raise UserError for unusable numbers.
+
+    The targets are the changes of the predicted columns of the state, then the costs that are only measured.
+    """
     if len(transitions) == 0:
         raise UserError(f"the model of {task.name} was given no transitions; give at least one")
     x, u, x_next = (t.to(device, torch.float64) for t in (transitions.x, transitions.u, transitions.x_next))
-    inputs, targets = task.model_inputs(x, u), (x_next - x)[:, list(task.predicted)]
-    for what, values in (("model inputs", inputs), ("changes of state", targets)):
-        bad = ~torch.isfinite(values)
+    inputs, changes = task.model_inputs(x, u), (x_next - x)[:, list(task.predicted)]
+    costs = measured_costs(task, transitions).to(changes)
+    for what, values in (("model inputs", inputs), ("changes of state", changes), ("measured costs", costs)):
+        bad = ~(values.abs() <= LARGEST)
         if bool(bad.any()):
             row, column = (int(i) for i in bad.nonzero()[0])
             raise UserError(
                 f"{task.name}: transition {row} of {len(values)} has {values[row, column].item()} in column "
-                f"{column} of its {what}; remove transitions with such values"
+                f"{column} of its {what}; remove transitions with values that are not finite or beyond {LARGEST:g}"
             )
-    return inputs, targets
+    return inputs, torch.cat([changes, costs], dim=1)

@@ -49,9 +49,9 @@ class Functions:
     features: _Features
     """Features of the prior functions."""
     weights: Tensor
-    """Weights of the features [D, M, B]."""
+    """Weights of the features [D, B, M]."""
     correction: Tensor
-    """A (y - f₀(X) - ε) [D, n, B]."""
+    """A (y - f₀(X) - ε) [D, B, n]."""
     share: int = 1
     """Number of episodes that follow the same function."""
 
@@ -73,10 +73,10 @@ class Functions:
         phases = posterior.z.new_empty(outputs, features).uniform_(0, 2 * math.pi, generator=generator)
         basis = _Features(normal(outputs, features, inputs), phases, posterior.hyper.signal)
         factor = model.factor.to(posterior.z)[:, None, None]
-        weights = factor * normal(outputs, features, n)
-        noise = factor * posterior.hyper.noise.sqrt()[:, None, None] * normal(outputs, points, n)
-        prior = basis(posterior.z) @ weights
-        correction = posterior.solve(posterior.targets.T[..., None] - prior - noise)
+        weights = factor * normal(outputs, n, features)
+        noise = factor * posterior.hyper.noise.sqrt()[:, None, None] * normal(outputs, n, points)
+        prior = weights @ basis(posterior.z).mT
+        correction = posterior.solve(posterior.targets.T[:, None] - prior - noise)
         return Functions(model, posterior, basis, weights, correction, share)
 
     def __call__(self, queries: Tensor) -> Tensor:
@@ -88,9 +88,9 @@ class Functions:
         return self.model.denormalised(values.T.to(self.model.dtype))
 
     def _weighted(self, each: Tensor, weights: Tensor) -> Tensor:
-        """Sum the features of each episode [D, N, M] with the weights of its function [D, M, B]; `each` is consumed."""
+        """Sum the features of each episode [D, N, M] with the weights of its function [D, B, M]: [D, N]."""
         outputs, episodes, count = each.shape
-        functions = weights.shape[-1]
-        padded = torch.nn.functional.pad(each, (0, 0, 0, functions * self.share - episodes))
-        grouped = padded.view(outputs, functions, self.share, count)
-        return grouped.mul_(weights.mT[:, :, None]).sum(-1).view(outputs, -1)[:, :episodes]
+        missing = weights.shape[1] * self.share - episodes
+        padded = torch.nn.functional.pad(each, (0, 0, 0, missing)) if missing else each
+        grouped = padded.view(outputs, -1, self.share, count)
+        return (grouped @ weights[..., None]).view(outputs, -1)[:, :episodes]

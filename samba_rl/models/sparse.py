@@ -25,10 +25,10 @@ from torch import Tensor
 from samba_rl.errors import UserError
 from samba_rl.models.exact import ExactPosterior
 from samba_rl.models.inducing import Statistics, spread
-from samba_rl.models.kernel import factorise, kernel, scaled
+from samba_rl.models.kernel import factorise, kernel, remaining_covariance, scaled
 from samba_rl.models.likelihood import Hyper
 from samba_rl.models.marginals import Marginals, chunk_rows, in_chunks, in_dtype, remaining_variance
-from samba_rl.models.zeta import sparse_loo
+from samba_rl.models.zeta import observed, sparse_loo
 
 LEAVE_OUT = 2000
 """ζ_LOO averages over at most this many left-out points, evenly spread over the data."""
@@ -123,6 +123,13 @@ class SparsePosterior:
         """Return the leave-one-out z-scores of the left-out targets, in predictive standard deviations [l, D]."""
         return self.scores.T
 
+    def loo_errors(self) -> Tensor:
+        """Return by how much the left-out targets miss their predictions [l, D], in proportion to the noise alone.
+
+        With as many points as an inducing-point model has, what it does not know of the function is small beside that.
+        """
+        return (self.scores * self.hyper.noise[:, None].sqrt()).T
+
     def block_scores(self, blocks: Sequence[slice]) -> Tensor:
         """Return the z-scores [m, D] of the targets in blocks of rows, each block left out as a whole."""
         scores, s, noise = [], self.statistics, self.statistics.hyper.noise[:, None]
@@ -137,23 +144,30 @@ class SparsePosterior:
             scores.append((inverse @ error[..., None])[..., 0] / variance.sqrt())
         return torch.cat(scores, dim=1).T.to(self.inputs.dtype)
 
-    def predict(self, queries: Tensor, *, loo: bool = False) -> Marginals:
+    def predict(self, queries: Tensor, *, loo: bool = False, blur: float = 0.0) -> Marginals:
         """Return the mean and variance, and with `loo` also ζ_LOO, at queries [B, ni], with bounded memory.
 
         ζ_LOO leaves out at most `leave_out` evenly spread points, since leaving out all n would cost B x n.
         """
         outputs, inducing, left = self.leverage.shape
         rows = chunk_rows(outputs * max(inducing, left if loo else 0), queries)
-        return in_chunks(partial(self._predict, loo=loo), queries, rows)
+        return in_chunks(partial(self._predict, loo=loo, blur=blur), queries, rows)
 
-    def _predict(self, queries: Tensor, *, loo: bool) -> Marginals:
+    def covariance(self, queries: Tensor) -> Tensor:
+        """Return the covariances [D, B, T, T] of the function among the steps of trajectories [B, T, ni]."""
+        z = scaled(queries.flatten(0, 1), self.hyper.lengthscales)
+        u = kernel(z, self.z, self.hyper.signal) @ self.root
+        return remaining_covariance(z, u, self.hyper.signal, len(queries))
+
+    def _predict(self, queries: Tensor, *, loo: bool, blur: float) -> Marginals:
         signal = self.hyper.signal
         k = kernel(scaled(queries, self.hyper.lengthscales), self.z, signal)
         u = k @ self.root
         mean = (u @ self.weights[..., None])[..., 0]
         explained = u.square().sum(-1)
         variance = remaining_variance(signal, explained)
-        zeta = sparse_loo(u, variance, self.leverage, self.surprise) if loo else None
+        blurred = observed(variance, self.hyper.noise, blur)
+        zeta = sparse_loo(u, blurred, self.leverage, self.surprise) if loo else None
         return Marginals(mean.T, variance.T, zeta)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, final
 
 import torch
@@ -11,6 +11,7 @@ from torch import Generator, Tensor
 
 from samba_rl.errors import UserError
 from samba_rl.models.gp import GPDynamics
+from samba_rl.models.information import InformationGain
 from samba_rl.models.pathwise import Functions
 from samba_rl.models.zeta import Zeta
 from samba_rl.tasks.rollout import rollout
@@ -56,6 +57,7 @@ class ModelWorld:
         self._starts = starts
         self._generator: Generator | None = None
         self._functions: Functions | None = None
+        self._latent: Tensor | None = None
 
     @property
     def task(self) -> Task:
@@ -69,32 +71,40 @@ class ModelWorld:
         self._generator = generator
         if self._draw == "functions":
             self._functions = Functions.draw(self._model, n, self._features, generator, share=self._share)
-        if x is not None:
-            return x
-        if self._starts is None:
-            return self.task.start(n, generator, dtype=self._model.dtype)
-        chosen = torch.randint(len(self._starts), (n,), generator=generator, device=self._starts.device)
-        return self._starts[chosen].to(self._model.dtype)
+        if x is None and self._starts is not None:
+            chosen = torch.randint(len(self._starts), (n,), generator=generator, device=self._starts.device)
+            x = self._starts[chosen].to(self._model.dtype)
+        elif x is None:
+            x = self.task.start(n, generator, dtype=self._model.dtype)
+        noise, self._latent = self._model.imagined_noise, None
+        if self._noise and noise.measured is not None:
+            self._latent = noise.measure(self.task, x, x, self._normal(x))  # what is true, given what was measured
+        return x
 
     def step(self, x: Tensor, u: Tensor, active: Tensor | None = None) -> Step:
         """Imagine one step of every episode, from states x [n, nx] with actions u [n, nu]."""
-        change, zeta = self._sample(self.task.model_inputs(x, u))
-        x_next = self._advance(x, change)
+        before = x if self._latent is None else self._latent
+        outputs, zeta = self._sample(self.task.model_inputs(before, u))
+        x_next = self._advance(self.task.carry(before, u), outputs)
+        if self._latent is not None:
+            measure, self._latent = self._model.imagined_noise.measure, x_next
+            x_next = measure(self.task, self.task.carry(x, u), x_next, self._normal(x_next))
+        costs = self._model.plausible(outputs[:, len(self.task.predicted) :]) if self.task.measured else None
         never = torch.zeros(len(x), dtype=torch.bool, device=x.device)
-        return Step(x_next, self.task.charge(x, u, x_next), never, never, zeta)
+        return Step(x_next, self.task.charge(x, u, x_next, costs), never, never, zeta)
 
     def _sample(self, queries: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Sample the change of state [n, D] at queries [n, ni]; return it with ζ [n], if that is measured."""
+        """Sample the model's outputs [n, D] at queries [n, ni]; return them with ζ [n], if that is measured."""
         if self._functions is not None:
             change = self._functions(queries)
             if self._noise:
-                change = change + self._model.noise.sqrt() * self._normal(change)
+                change = change + self._model.imagined_noise.motion.sqrt() * self._normal(change)
             return change, None if self._zeta is None else self._zeta.predict(self._model, queries)[1]
         if self._zeta is None:
             prediction, zeta = self._model.predict(queries), None
         else:
             prediction, zeta = self._zeta.predict(self._model, queries)
-        variance = prediction.variance + self._model.noise if self._noise else prediction.variance
+        variance = prediction.variance + self._model.imagined_noise.motion if self._noise else prediction.variance
         return prediction.mean + variance.sqrt() * self._normal(prediction.mean), zeta
 
     def _normal(self, like: Tensor) -> Tensor:
@@ -137,5 +147,18 @@ class ModelSource:
 
     def __call__(self, policy: Policy, n: int, generator: Generator) -> Traces:
         """Imagine n trajectories under the policy."""
-        world = ModelWorld(self.model, zeta=self.zeta, draw=self.draw, share=self.share, starts=self.starts)
-        return rollout(world, policy, n, generator=generator)
+        joint = isinstance(self.zeta, InformationGain)
+        by_step = None if joint else self.zeta
+        world = ModelWorld(self.model, zeta=by_step, draw=self.draw, share=self.share, starts=self.starts)
+        traces = rollout(world, policy, n, generator=generator)
+        if self.zeta is None or not joint:
+            return traces
+        return replace(traces, zeta=along(self.zeta, self.model, traces).to(traces.cost))
+
+
+def along(zeta: Zeta, model: GPDynamics, traces: Traces) -> Tensor:
+    """Return ζ of each step of trajectories [B, T]; 0 after their end."""
+    inputs = model.task.model_inputs(traces.x[:, :-1], traces.u)
+    if isinstance(zeta, InformationGain):
+        return zeta.along(model, inputs) * traces.active
+    return zeta.predict(model, inputs.flatten(0, 1))[1].view(traces.active.shape) * traces.active

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from samba_rl.errors import UserError
+from samba_rl.models.information import InformationGain
 
 if TYPE_CHECKING:
     from samba_rl.models.gp import GPDynamics, Prediction
@@ -38,9 +39,13 @@ class Zeta(Protocol):
 class LeaveOneOut:
     """ζ_LOO: the mean over i of KL(posterior without point i ‖ posterior), summed over the outputs."""
 
+    noise: float = 0.0
+    """0: of the function, as in the paper; where the model has little noise, that is largest on the data themselves.
+    Above 0: of the noisy observation, with at least this noise, in variances of the changes of state in the data."""
+
     def predict(self, model: GPDynamics, queries: Tensor) -> tuple[Prediction, Tensor]:
         """Return the prediction at queries [B, ni] and ζ_LOO [B], which share one pass."""
-        prediction = model.predict(queries, loo=True)
+        prediction = model.predict(queries, loo=True, blur=self.noise)
         assert prediction.zeta is not None
         return prediction, prediction.zeta
 
@@ -86,7 +91,13 @@ class Entropy:
         return prediction, 0.5 * (variance * (2 * math.pi * math.e)).log().sum(-1)
 
 
-ZETAS: dict[str, Zeta] = {"loo": LeaveOneOut(), "bootstrap": Bootstrap(), "entropy": Entropy()}
+ZETAS: dict[str, Zeta] = {
+    "loo": LeaveOneOut(),
+    "loo-observed": LeaveOneOut(noise=1e-2),
+    "bootstrap": Bootstrap(),
+    "entropy": Entropy(),
+    "information": InformationGain(),
+}
 """The variants of ζ by the names that the command line and files use."""
 
 
@@ -94,6 +105,11 @@ def symmetric_kl(mean_a: Tensor, variance_a: Tensor, mean_b: Tensor, variance_b:
     """Compute (KL(a ‖ b) + KL(b ‖ a)) / 2 of Gaussians elementwise; the logarithms cancel."""
     squared = (mean_a - mean_b).square()
     return 0.25 * ((variance_a + squared) / variance_b + (variance_b + squared) / variance_a) - 0.5
+
+
+def observed(variance: Tensor, noise: Tensor, least: float) -> Tensor:
+    """Add the noise [D] of an observation, at least `least`, to variances [D, B]; 0 leaves them as they are."""
+    return variance + noise.clamp(min=least)[:, None] if least else variance
 
 
 def exact_loo(v: Tensor, variance: Tensor, alpha: Tensor, inverse_diagonal: Tensor) -> Tensor:

@@ -66,6 +66,10 @@ class PlanetAgent(AnyAgent):
         self._work: Training | None = None
 
     @property
+    def model(self) -> None:
+        """Return None: the policy holds the model."""
+
+    @property
     def policy(self) -> PlanningPolicy:
         """Return the present policy, on the CPU, without exploration noise."""
         self._check_told()
@@ -93,7 +97,7 @@ class PlanetAgent(AnyAgent):
         self._work = None
         if not len(self._replay):
             self._normalise()
-        self._replay.extend(self.data.transitions)
+        self._replay.extend(self.believed)
         yield from ()
 
     def _foresight(self, traces: Traces) -> Foresight:
@@ -116,7 +120,7 @@ class PlanetAgent(AnyAgent):
 
     def _normalise(self) -> None:
         """Set the scales of observations and costs from the first data."""
-        model, transitions = self._policy.model, self.data.transitions
+        model, transitions = self._policy.model, self.believed
         if self._policy.camera is None:
             centre, scale = self.task.observation_scale(transitions.x)
             model.centre.copy_(centre)
@@ -192,11 +196,11 @@ class PlanetAgent(AnyAgent):
 
     def load_state_dict(self, state: State, data: DataSet) -> Iterator[Notice]:
         """Become the agent that returned this state when it had these data."""
-        self.data = data
+        self._load_data(data, state)
         self._policy.load_state_dict(state["policy"])
         restore_optimiser(self._optimiser, state["optimiser"])
         self._replay = self._empty_replay()
-        self._replay.extend(data.transitions)
+        self._replay.extend(self.believed)
         self._trained = bool(state["trained"])
         self._work = None if state["training"] is None else Training(**state["training"])
         self._load_counts(state)

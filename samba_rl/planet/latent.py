@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, final
+from typing import Annotated, Literal, NamedTuple, final
 
 import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional
 
-from samba_rl.errors import UserError
-from samba_rl.improve.policies import tanh_
+from samba_rl.improve.policies import FARTHEST, tanh_
 from samba_rl.planet.gaussian import Normal
 from samba_rl.planet.networks import PICTURE, as_floats, initialise, layers, picture_decoder, picture_encoder
+from samba_rl.ranges import Count, In, Rate, Units
 
 LEAST_STD = 0.1
 """Least standard deviation of the latent state, whose scale is the model's own choice."""
@@ -27,49 +27,35 @@ class LatentSettings:
 
     observation: Literal["vector", "pixels"] = "vector"
     """Input of the model: the task's observation vector, or images of 64 x 64 pixels drawn from the state."""
-    deterministic: int = 48
+    deterministic: Units = 48
     """Units of the recurrent path."""
-    stochastic: int = 8
+    stochastic: Units = 8
     """Dimensions of the stochastic state."""
-    hidden: int = 48
+    hidden: Units = 48
     """Units of the hidden layers."""
-    channels: int = 8
+    channels: Annotated[int, In("[1, 1000]")] = 8
     """Channels of the first of four convolutions, each of which doubles them; used for pixels only."""
-    free_nats: float = 1.0
+    free_nats: Annotated[float, In("[0, 1e6]")] = 1.0
     """Divergence of posterior from prior, in nats per step, below which it is not penalised."""
-    overshooting: int = 1
+    overshooting: Count = 1
     """Number of steps ahead over which the prior is matched with later posteriors. 1: no latent overshooting."""
-    updates: int = 100
+    updates: Count = 100
     """Gradient steps after each real trial."""
-    first_updates: int = 300
+    first_updates: Count = 300
     """Gradient steps before the planner's first trial."""
-    batch: int = 50
+    batch: Annotated[int, In("[1, 1e6]")] = 50
     """Number of sequences in a gradient step."""
-    length: int = 30
+    length: Count = 30
     """Maximum number of steps in a sequence."""
-    rate: float = 2e-3
+    rate: Rate = 2e-3
     """Initial learning rate of Adam."""
-    last_rate: float = 0.1
+    last_rate: Annotated[float, In("(0, 100]")] = 0.1
     """Share of the learning rate that is left at the end of the run, to which it falls geometrically; 1: constant."""
-    max_gradient_norm: float = 10.0
-    """Norm to which gradients are clipped."""
-    safety_weight: float = 1.5
+    max_gradient_norm: Annotated[float, In("(0, inf]")] = 10.0
+    """Norm to which gradients are clipped; inf: never."""
+    safety_weight: Annotated[float, In("[0, 1e6]")] = 1.5
     """Weight of the safety cost for a planner that minimises it too (planet-rs), in units of the mean absolute cost of
     a step in the first data."""
-
-    def __post_init__(self) -> None:
-        for name in (
-            "deterministic", "stochastic", "hidden", "channels", "overshooting", "updates", "first_updates", "batch",
-            "length",
-        ):  # fmt: skip
-            if getattr(self, name) < 1:
-                raise UserError(f"latent.{name} = {getattr(self, name)}; it must be at least 1")
-        for name in ("rate", "last_rate", "max_gradient_norm"):
-            if not 0 < getattr(self, name) < math.inf:
-                raise UserError(f"latent.{name} = {getattr(self, name)}; it must be positive")
-        for name in ("free_nats", "safety_weight"):
-            if not 0 <= getattr(self, name) < math.inf:
-                raise UserError(f"latent.{name} = {getattr(self, name)}; it must be at least zero")
 
 
 class Belief(NamedTuple):
@@ -156,7 +142,7 @@ class LatentModel(nn.Module):
         """Normalise observations [..., no]; leave images as they are."""
         if self.settings.observation == "pixels":
             return observation
-        return ((observation - self.centre) / self.scale).float()
+        return ((observation - self.centre) / self.scale).float().clamp_(-FARTHEST, FARTHEST)
 
     def outcome(self, belief: Belief) -> Tensor:
         """Predict the normalised cost and safety costs [..., 1 + m] of the step that led to a belief."""

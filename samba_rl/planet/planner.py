@@ -3,46 +3,39 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import final
+from typing import Annotated, final
 
 import torch
 from torch import Generator, Tensor
 
-from samba_rl.errors import UserError
+from samba_rl.ranges import Count, In
 
 
 @dataclass(frozen=True)
 class PlannerSettings:
     """Planning of actions on a latent model, by the cross-entropy method."""
 
-    candidates: int = 1000
+    candidates: Annotated[int, In("[2, 1e6]")] = 1000
     """Number of action sequences drawn in each iteration."""
-    elites: int = 100
+    elites: Count = 100
     """Number of best sequences, from whose mean and standard deviation the next ones are drawn."""
-    iterations: int = 10
+    iterations: Annotated[int, In("[1, 1000]")] = 10
     """Iterations of drawing and ranking for each plan."""
-    horizon: int = 12
+    horizon: Annotated[int, In("[1, 10000]")] = 12
     """Number of steps that a plan looks ahead."""
-    std: float = 1.0
+    std: Annotated[float, In("(0, 100]")] = 1.0
     """Initial standard deviation of the actions, in half widths of their range."""
     warm_start: bool = True
     """Start each plan from the rest of the previous one. Otherwise start from the centre of the action range."""
-    noise: float = 0.3
+    noise: Annotated[float, In("[0, 100]")] = 0.3
     """Standard deviation of the exploration noise added to actions in real trials, in half widths of their range."""
 
-    def __post_init__(self) -> None:
-        for name, valid, allowed in (
-            ("candidates", self.candidates >= 2, "at least 2; the paper uses 1000"),
-            ("elites", 1 <= self.elites <= self.candidates, f"between 1 and the {self.candidates} candidates"),
-            ("iterations", self.iterations >= 1, "at least 1; the paper uses 10"),
-            ("horizon", self.horizon >= 1, "at least 1 step; the paper uses 12"),
-            ("std", 0 < self.std < math.inf, "positive; 1 covers the whole action range"),
-            ("noise", 0 <= self.noise < math.inf, "at least zero; 0.3 is usual"),
-        ):
-            if not valid:
-                raise UserError(f"planner.{name} = {getattr(self, name)}; it must be {allowed}")
+    def misfits(self) -> Iterator[tuple[str, str]]:
+        """Yield more elites than there are candidates."""
+        if self.elites > self.candidates:
+            yield "elites", f"at most candidates = {self.candidates}"
 
 
 Judge = Callable[[Tensor], Tensor]

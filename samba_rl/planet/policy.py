@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, final, overload
 
 import numpy as np
 import torch
 from torch import Generator, Tensor, nn
 
 from samba_rl.errors import UserError
+from samba_rl.improve.acting import answer, array, batch_of
 from samba_rl.planet.latent import Belief, LatentModel, LatentSettings
 from samba_rl.planet.networks import PICTURE
 from samba_rl.planet.planner import CEMPlanner, PlannerSettings, shifted
 
 if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
+
     from samba_rl.tasks.task import Task
 
 AT_ONCE = 20_000
@@ -29,6 +32,8 @@ class PlanningPolicy(nn.Module):
     middle: Tensor
     reach: Tensor
     safety_weight: Tensor
+    low: Tensor
+    high: Tensor
 
     def __init__(self, task: Task, latent: LatentSettings, planner: PlannerSettings, generator: Generator) -> None:
         super().__init__()
@@ -39,9 +44,14 @@ class PlanningPolicy(nn.Module):
         low, high = (bounds.float() for bounds in task.action_bounds())
         self.register_buffer("middle", (low + high) / 2)
         self.register_buffer("reach", (high - low) / 2)
+        lowest, highest = task.action_bounds()
+        self.register_buffer("low", lowest, persistent=False)
+        self.register_buffer("high", highest, persistent=False)
         self.register_buffer("safety_weight", torch.zeros((), dtype=torch.float64))
         self.camera = camera(task) if latent.observation == "pixels" else None
         """Function that draws images of states [B, nx], for a policy that sees pixels; None for vectors."""
+        self.seen = (len(task.observations),) if self.camera is None else (3, PICTURE, PICTURE)
+        """Shape of one observation."""
 
     def raw(self, action: Tensor) -> Tensor:
         """Convert actions [..., nu] to half widths from the centre of their range (float32)."""
@@ -60,6 +70,17 @@ class PlanningPolicy(nn.Module):
     def forward(self, observation: Tensor, generator: Generator) -> Tensor:
         """Return actions [B, nu] for observations [B, no], each of them the first of an episode."""
         return self.begin(len(observation))(observation, generator)
+
+    @overload
+    def act(self, observation: Tensor) -> Tensor: ...
+    @overload
+    def act(self, observation: ArrayLike) -> NDArray[np.float64]: ...
+    def act(self, observation: Tensor | ArrayLike) -> Tensor | NDArray[np.float64]:
+        """Return the action [nu] for one observation, or [B, nu] for a batch, each of them the first of an episode.
+
+        A planner remembers what it has seen: during an episode, call `act` of what `begin` returned.
+        """
+        return self.begin(len(batch_of(observation, self.seen))).act(observation)
 
     def __deepcopy__(self, memo: dict[int, object]) -> PlanningPolicy:
         # Both copies look at the same system: a simulator cannot be copied.
@@ -108,6 +129,24 @@ class Planning:
         self._step += 1
         dtype = observation.dtype if observation.is_floating_point() else torch.float64
         return (policy.middle + policy.reach * action).to(observation.device, dtype)
+
+    @overload
+    def act(self, observation: Tensor) -> Tensor: ...
+    @overload
+    def act(self, observation: ArrayLike) -> NDArray[np.float64]: ...
+    def act(self, observation: Tensor | ArrayLike) -> Tensor | NDArray[np.float64]:
+        """Return the actions that follow the next observation of each episode, within their bounds.
+
+        For one episode the observation may come without its first dimension. The search draws the same random numbers
+        at every call, so that the same observations lead to the same actions.
+        """
+        policy = self._policy
+        batch = batch_of(observation, policy.seen)
+        if len(batch) != len(self._h):
+            raise UserError(f"observations of {len(batch)} episodes; the policy was begun for {len(self._h)}")
+        action = self(batch, Generator().manual_seed(self._step)).double()
+        given = answer(action, policy.low.to(action), policy.high.to(action), observation, len(policy.seen))
+        return given if isinstance(observation, Tensor) else array(given)
 
     def _judge(self, belief: Belief) -> Callable[[Tensor], Tensor]:
         weight = float(self._policy.safety_weight)

@@ -6,7 +6,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, final
 
 from samba_rl.agents.settings import Settings
+from samba_rl.agents.unused import Reasons, unused_at_first
 from samba_rl.improve.constraints import Constraint
+from samba_rl.improve.objectives import Safety
 from samba_rl.learners import LatentModel, Learner, TraceSource
 from samba_rl.planet.latent import LatentSettings
 from samba_rl.planet.planner import PlannerSettings
@@ -25,9 +27,6 @@ class PlanetSettings(Settings):
     latent: LatentSettings = field(default_factory=LatentSettings)
     planner: PlannerSettings = field(default_factory=PlannerSettings)
 
-    def _check(self) -> None:
-        """Check nothing: the groups of settings check themselves."""
-
     def make_agent(self, task: Task, learner: Learner, *, seed: int, device: str) -> PlanetAgent:
         """Make the agent that learns the task."""
         from samba_rl.planet.agent import PlanetAgent
@@ -37,6 +36,15 @@ class PlanetSettings(Settings):
     def constraints(self, learner: Learner, names: tuple[str, ...]) -> tuple[Constraint, ...]:  # noqa: ARG002
         """Return no limits: a planner has none."""
         return ()
+
+    def unused(self, learner: Learner) -> Reasons:
+        """Return the settings that have no effect with this learner, and why."""
+        found = unused_at_first(self.first)
+        if self.latent.observation == "vector":
+            found["latent.channels"] = "latent.observation is 'vector', which takes no convolutions"
+        if Safety() not in learner.objectives:
+            found["latent.safety_weight"] = "the learner minimises the cost alone, without the safety cost"
+        return found
 
     @property
     def alpha(self) -> float:

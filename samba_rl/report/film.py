@@ -30,14 +30,10 @@ def policy_film(task: Task, policy: Policy, episodes: int, seed: int = 0, size: 
     """Film episodes of a policy on the real system, one after the other; the seed determines them."""
     import torch
 
-    from samba_rl.tasks.rollout import rollout
+    from samba_rl.report.recording import filmed
 
-    world = task.world(0)
-    try:
-        traces = rollout(world, policy, episodes, generator=torch.Generator().manual_seed(seed))
-    finally:
-        world.close()
-    return joined([film(task, traces, episode, size) for episode in range(episodes)], task.dt)
+    generator = torch.Generator().manual_seed(seed)
+    return joined(filmed(task, policy, episodes, episodes, generator=generator, size=size).films, task.dt)
 
 
 def film(task: Task, traces: Traces, episode: int = 0, size: int = 480) -> list[Frame]:

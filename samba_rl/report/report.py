@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from samba_rl.runs import Run
     from samba_rl.tasks.task import Task
 
+CLIP_EPISODES = 2
+"""Number of episodes of a clip, unless another is given."""
 CLIP_SIZE = 360
 """Width and height of a clip [pixels]."""
 COLUMNS = (
@@ -44,8 +46,8 @@ def make_report(
     *,
     title: str = "",
     task: Task | None = None,
-    steps: int = STEPS,
-    episodes: int = 2,
+    steps: int | None = None,
+    episodes: int | None = None,
     workers: int | None = None,
     tell: Callable[[str], None] = lambda _: None,
 ) -> str:
@@ -55,14 +57,14 @@ def make_report(
         places: Run folders, folders that contain runs at any depth, folders of benchmark results, or result files.
         title: Title of the page; empty: the learners and systems.
         task: The system of runs on a user's own system; it is run for the clips.
-        steps: Real steps of the evaluation of a run that has none.
-        episodes: Episodes of each clip; 0: no clips.
+        steps: Real steps of the evaluation of a run that has none; None: 10,000, but none of a rig.
+        episodes: Episodes of each clip; 0: no clips. None: 2, but none of a rig.
         workers: Number of processes for simulated systems.
         tell: Called with a description of each step of the work.
     """
-    if steps < 1:
+    if steps is not None and steps < 1:
         raise UserError(f"steps = {steps}; an evaluation needs at least 1")
-    if episodes < 0:
+    if episodes is not None and episodes < 0:
         raise UserError(f"episodes = {episodes}; give at least 0, which leaves out the clips")
     found = collect(places, task=task, steps=steps, workers=workers, tell=tell)
     found.sort(key=lambda one: (place(one.task, TASKS), place(one.learner, LEARNERS), one.seed or 0, one.name))
@@ -140,7 +142,7 @@ def _constraint(result: ConstraintResult) -> str:
 # Cards of policies ----------------------------------------------------------------------------------------------------
 
 
-def _card(one: Found, episodes: int) -> Card:
+def _card(one: Found, episodes: int | None) -> Card:
     result = one.result
     assert result is not None
     with_noise, without = result.with_noise, result.without_noise
@@ -172,12 +174,18 @@ def _card(one: Found, episodes: int) -> Card:
     )
 
 
-def _clip(run: Run, episodes: int) -> tuple[Clip | None, str]:
+def _clip(run: Run, episodes: int | None) -> tuple[Clip | None, str]:
     """Return a clip of the policy without its noise, or None and the reason why there is none."""
+    if episodes is None and not run.task.parallel:
+        return None, f"{run.task.name} is a rig; --episodes N says how many it may run"
     if episodes == 0:
         return None, "clips are turned off"
+    if not run.task.parallel:
+        return None, "a rig is not moved for a clip; film it with samba-rl render RUN FILM --episodes N"
     try:
-        frames = policy_film(run.task, run.still_policy, episodes, size=CLIP_SIZE)
+        frames = policy_film(
+            run.task, run.still_policy, CLIP_EPISODES if episodes is None else episodes, size=CLIP_SIZE
+        )
         return clip(frames, run.task.dt), ""
     except UserError as error:
         return None, str(error)

@@ -195,6 +195,8 @@ def real_episodes(
     """Open the real system and provide batches of whole episodes until so many steps or episodes are done."""
     if steps is not None and episodes is not None:
         raise UserError(f"cannot evaluate {steps} steps and {episodes} episodes; give one of the two")
+    if steps is None and episodes is None and not task.parallel:
+        raise UserError(f"{task.name} is a rig, which runs only what it is told to; give a number of steps or episodes")
     unit = "steps" if episodes is None else "episodes"
     wanted = episodes if episodes is not None else STEPS if steps is None else steps
     if wanted < 1:

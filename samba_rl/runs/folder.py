@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +29,13 @@ FORMAT = 2
 CONFIG, METRICS, DATA, POLICY, SUMMARY = "config.json", "metrics.jsonl", "real.csv", "policy.npz", "summary.json"
 JOURNAL, STEPS = "real.journal", "real.steps"
 MODEL, EVALUATION = "model.state", "evaluation.json"
+EARLIER_DATA = "earlier.json"
+NEXT = "next.json"
+"""The trial that a run waits for: its number, its policy, and what is expected of it."""
+EXTENDED = "extended.json"
+"""Budgets that a run was given after it had ended with a smaller one."""
+TRIALS = "trials"
+"""Folder of the files that go to a rig and come back from it."""
 KINDS: dict[str, type[Event]] = {
     "trial": TrialReport,
     "improvement": ImprovementReport,
@@ -34,6 +43,25 @@ KINDS: dict[str, type[Event]] = {
     "notice": Notice,
 }
 """Kinds of rows in metrics.jsonl."""
+
+
+RUNS = "runs"
+"""Folder, in the current one, of the runs that were given no folder."""
+
+
+class Default(Enum):
+    """The default of `train(out=...)`, which is not None: that means that nothing is written."""
+
+    FOLDER = f"{RUNS}/SYSTEM-LEARNER-SEED"
+
+
+def free_folder(task: str, learner: str, seed: int) -> Path:
+    """Return runs/SYSTEM-LEARNER-SEED, with a number appended if that is taken."""
+    name = re.sub(r"[^\w.-]+", "-", f"{task}-{learner}-{seed}")
+    folder, number = Path(RUNS) / name, 2
+    while folder.exists():
+        folder, number = Path(RUNS) / f"{name}-{number}", number + 1
+    return folder
 
 
 @contextmanager
@@ -61,6 +89,25 @@ def write_whole(path: Path, content: bytes) -> None:
     """Write a file of a run's folder, completely or not at all."""
     with writing(path), replacing(path, own=True) as file:
         file.write(content)
+
+
+def read_next(folder: Path) -> dict[str, Any]:
+    """Read the trial that a run waits for; empty if none was asked for yet."""
+    path = folder / NEXT
+    if not path.exists():
+        return {}
+    try:
+        content = json.loads(read_own(path, JSON_LIMIT))
+    except (OSError, ValueError, RecursionError) as error:
+        raise UserError(f"{path} is damaged ({error}); remove it, and ask again") from error
+    if not isinstance(content, dict) or type(content.get("trial")) is not int:
+        raise UserError(f"{path} is damaged (it names no trial); remove it, and ask again")
+    return content
+
+
+def begun(folder: Path) -> int:
+    """Return the number of the latest trial for which the improvement of the policy has begun; -1 if there is none."""
+    return int(read_next(folder).get("trial", -1))
 
 
 def read_config(folder: Path) -> dict[str, Any]:

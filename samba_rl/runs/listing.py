@@ -12,13 +12,19 @@ from samba_rl.data.files import reading_own
 from samba_rl.data.journal import Journal
 from samba_rl.errors import UserError
 from samba_rl.runs.checkpoints import read_checkpoint
+from samba_rl.runs.differences import differences
+from samba_rl.runs.extending import budgets_in
 from samba_rl.runs.folder import CONFIG, EVALUATION, JOURNAL, METRICS, POLICY, SUMMARY, read_config, read_json
 from samba_rl.runs.limits import breaches_in
 from samba_rl.runs.lock import held
 from samba_rl.runs.manifest import check_whole
+from samba_rl.runs.summary import TOLD, trials_of
 from samba_rl.runs.writer import RECOMPUTED
+from samba_rl.tasks import TASKS
 
-RunState = Literal["running", "finished", "interrupted", "damaged"]
+UNKNOWN = "FILE.py:FUNCTION"
+"""Stands for a system of one's own of which nothing is recorded but its title."""
+RunState = Literal["running", "finished", "waiting", "interrupted", "damaged"]
 _TAIL = 200_000
 """Number of bytes at the end of the metrics that are searched for the last trial."""
 
@@ -35,12 +41,16 @@ class Overview:
     """Problem with the run, and the way out; empty without one."""
     task: str = ""
     """Name of the system."""
+    named: str = ""
+    """The system as it was named on the command line, such as mine.py:task; empty if it needs no --task."""
     learner: str = ""
     """Name of the learner."""
     preset: str = ""
     """Name of the preset."""
     seed: int | None = None
     """Seed of the run."""
+    changes: tuple[str, ...] = ()
+    """Settings and choices that differ from the preset's, such as "constraint.limit 1.5"."""
     budget: int | None = None
     """Budget of real samples."""
     real_samples: int | None = None
@@ -51,6 +61,8 @@ class Overview:
     """Total safety cost of all trials so far."""
     learning_TV: int | None = None  # noqa: N815
     """Steps of all trials so far in the unsafe region."""
+    set_aside: int | None = None
+    """Steps so far that were set aside as outliers."""
     evaluated_return: float | None = None
     """Mean return of the final policy with its noise, from its evaluation."""
     limit_kept: bool | None = None
@@ -78,11 +90,15 @@ def overview(folder: Path) -> Overview:
         config = read_config(folder)
         about |= {
             "task": str(config.get("task")),
+            "named": _named(config),
             "learner": str(config.get("learner")),
             "preset": str(config.get("preset")),
             "seed": _number(config.get("seed"), int),
+            "changes": differences(config),
             "budget": _number(_at(config, "settings", "real_samples"), int),
         }
+        if more := budgets_in(folder):
+            about["budget"] = more[-1]
         about |= _last_figures(folder)
         if held(folder):
             return Overview(state="running", **about)
@@ -92,7 +108,16 @@ def overview(folder: Path) -> Overview:
             return Overview(state="finished", **{**about, **_end(folder)})
     except UserError as error:
         return Overview(state="damaged", problem=str(error), **about)
+    if trials_of(config) == TOLD:
+        return Overview(state="waiting", problem=_checkpoint_problem(folder), **about)
     return Overview(state="interrupted", problem=_checkpoint_problem(folder), **about)
+
+
+def _named(config: dict[str, Any]) -> str:
+    """Return what --task needs for a run: nothing for a system of the paper, else how the system was named."""
+    if config.get("task") in TASKS and not config.get("changed_task"):
+        return ""
+    return str(config.get("named") or UNKNOWN)
 
 
 def _checkpoint_problem(folder: Path) -> str:
@@ -132,6 +157,7 @@ def _last_figures(folder: Path) -> dict[str, Any]:
                 "return_mean": _number(row.get("return_mean"), float),
                 "learning_TC": _number(row.get("learning_TC"), float),
                 "learning_TV": _number(row.get("learning_TV"), int),
+                "set_aside": _number(row.get("set_aside"), int),
                 "seconds": _number(row.get("seconds"), float),
             }
     return {}

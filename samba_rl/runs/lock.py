@@ -42,7 +42,9 @@ class Lock:
         """Let other processes write; with `remove`, the lock's file goes first, while nobody else can hold it."""
         if self._file is not None:
             if remove:
-                self._path.unlink(missing_ok=True)
+                # On a disk that fails it stays, which harms nobody: what counts is the lock, not the file.
+                with contextlib.suppress(OSError):
+                    self._path.unlink()
             # Closing is not enough: a forked child may have the file open too.
             _free(self._file)
             os.close(self._file)

@@ -10,7 +10,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, final
 
+import torch
+
 from samba_rl.agents.agent import Learned
+from samba_rl.agents.outliers import without
 from samba_rl.agents.settings import ModelBasedSettings, Settings
 from samba_rl.data import DataSet
 from samba_rl.errors import UserError
@@ -18,14 +21,16 @@ from samba_rl.events import ImprovementReport, Notice, TrialReport
 from samba_rl.improve.constraints import Constraint, CVaR, bind
 from samba_rl.improve.limits import ConstraintSettings
 from samba_rl.learners import Learner
+from samba_rl.models.exact import ExactPosterior
 from samba_rl.models.gp import GPDynamics
+from samba_rl.models.world import ModelSource
 from samba_rl.planet.policy import PlanningPolicy
 from samba_rl.runs.bounds import Method
 from samba_rl.runs.certify import Certificate, certify
 from samba_rl.runs.evaluation import Evaluation, evaluate, fresh_seed
 from samba_rl.runs.folder import MODEL, read_state
 from samba_rl.tasks.task import Task
-from samba_rl.types import Policy
+from samba_rl.types import Policy, Traces
 
 EVALUATION_SEED = 1_000_000
 """Distance of the seed of a run's own evaluation from the run's seed, which learning uses."""
@@ -39,7 +44,7 @@ class Run:
     task: Task
     """The system."""
     learner: str
-    """Name of the learner: of its row in `LEARNERS`, the name given to `train`, or "own"."""
+    """Name of the learner: of its row in `LEARNERS`, the name given to `train`, or its values."""
     row: Learner
     """The learner itself."""
     preset: str
@@ -66,7 +71,8 @@ class Run:
 
     def __repr__(self) -> str:
         samples = self.summary.get("real_samples")
-        return f"<Run of {self.learner} on {self.task.name}, seed {self.seed}: {samples} real samples>"
+        place = "" if self.folder is None else f", in {self.folder}"
+        return f"<Run of {self.learner} on {self.task.name}, seed {self.seed}: {samples} real samples{place}>"
 
     @cached_property
     def model(self) -> GPDynamics:
@@ -79,7 +85,8 @@ class Run:
         model = GPDynamics(self.task, self.settings.model)
         assert self.folder is not None
         try:
-            same = model.load_state_dict(read_state(self.folder / MODEL), self.data.transitions)
+            state = read_state(self.folder / MODEL)
+            same = model.load_state_dict(state, without(self.data.transitions, state.get("aside")))
         except (KeyError, TypeError, RuntimeError, AttributeError) as error:
             raise UserError(f"{self.folder / MODEL} does not fit the run's data ({error}); copy it again") from error
         if not same:
@@ -90,6 +97,21 @@ class Run:
                 stacklevel=2,
             )
         return model
+
+    def imagine(self, trajectories: int = 1000, seed: int = 0, *, deterministic: bool = False) -> Traces:
+        """Imagine trajectories of the policy on the final GP model, from where the system starts.
+
+        Each follows a function of its own, drawn from the model, if the model is exact.
+        """
+        whole = isinstance(self.model.posterior, ExactPosterior)
+        steps = self.data.transitions
+        source = ModelSource(
+            self.model,
+            draw="functions" if whole else "marginals",
+            starts=None if self.task.pure_start else steps.x[steps.step == 0],
+        )
+        policy = self.still_policy if deterministic else self.policy
+        return source(policy, trajectories, torch.Generator().manual_seed(seed))
 
     @property
     def still_policy(self) -> Policy:

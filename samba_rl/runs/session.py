@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import random
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import final
 
-import numpy as np
-import torch
 from torch import Generator
 
-from samba_rl.agents.agent import Learned
+from samba_rl.agents.agent import AnyAgent, Learned
 from samba_rl.agents.settings import Settings
 from samba_rl.algorithm import train
 from samba_rl.data.files import DiskError
@@ -28,15 +25,19 @@ from samba_rl.events import (
     PauseDue,
     PolicyReady,
     Signal,
+    TrialDue,
     TrialReport,
 )
 from samba_rl.learners import Learner
 from samba_rl.presets import make_agent
 from samba_rl.runs.checkpoints import Checkpoint
-from samba_rl.runs.trials import Trials
+from samba_rl.runs.random_states import random_states, set_random_states
+from samba_rl.runs.rig import CommandRig
+from samba_rl.runs.told import Told
+from samba_rl.runs.trials import AnyTrials, Trials
 from samba_rl.runs.writer import RunFolder
 from samba_rl.tasks.task import Task
-from samba_rl.types import Policy, State, Transitions
+from samba_rl.types import Policy, Transitions
 
 CHECKPOINT_EVERY = 60.0
 """Longest time between two checkpoints, in seconds, give or take a control iteration."""
@@ -51,12 +52,20 @@ Watch = Callable[[int, Policy], None]
 """Called with (trial, policy) before each trial of a policy."""
 
 
+class Waiting(Stopped):
+    """Raised when a run waits for a trial that is made outside of this program; everything is on disk."""
+
+    def __init__(self, due: TrialDue) -> None:
+        super().__init__(f"trial {due.trial} is due")
+        self.due = due
+
+
 @dataclass(frozen=True)
 class About:
     """The specification of a run, beside its system."""
 
     learner: str
-    """Name of the learner; "own" for an unnamed row that is not in `LEARNERS`."""
+    """Name of the learner; an unnamed row that is not in `LEARNERS` is called by its values."""
     row: Learner
     """The learner itself."""
     preset: str
@@ -67,6 +76,10 @@ class About:
     """Numbers of the learner."""
     device: str
     """Device of the model and the policy."""
+    named: str = ""
+    """The system as it was named on the command line, such as mine.py:task; empty: unknown."""
+    budgets: tuple[int, ...] = ()
+    """Budgets of real samples with which the run ended before it went on with more of them."""
 
 
 @final
@@ -85,21 +98,53 @@ class Session:
         checkpoint_every: float = CHECKPOINT_EVERY,
         watch: Watch | None = None,
         measure: bool = True,
+        told: bool = False,
+        rig: str | None = None,
+        controller: Policy | None = None,
     ) -> None:
-        """Prepare a run; when `stop` returns True it saves and ends with `Stopped`. See `Trials` for `measure`."""
+        """Prepare a run; when `stop` returns True it saves and ends with `Stopped`. See `Trials` for `measure`.
+
+        `told`: its trials are made outside of this program, by the command `rig` or by whoever tells them; then it ends
+        with `Waiting` when one is due. The `controller` makes the first trial.
+        """
         self.task, self.about, self.folder = task, about, folder
         self.events: list[Event] = []
-        self.agent = make_agent(task, about.row, about.settings, seed=about.seed, device=about.device)
+        self._budgets, self._stage = (*about.budgets, about.settings.real_samples), 0
+        self._controller = controller
+        self.agent = self._make_agent()
         self._generator = Generator().manual_seed(about.seed)
         self._log, self._stop, self._watch = log, stop, watch
         self._every, self._saved, self._save_seconds = checkpoint_every, time.monotonic(), 0.0
-        self._trials = Trials(
+        self._told: Told | None = None
+        if told:
+            assert folder is not None
+            timeout = about.settings.real.timeout
+            driven = rig and CommandRig(rig, task, folder.folder, seed=about.seed, timeout=timeout)
+            self._told = Told(task, folder.journal, about.settings.real, driven or None, measure=measure)
+        self._trials: AnyTrials = self._told or Trials(
             task.world(workers),
             about.settings.real,
             journal=None if folder is None else folder.journal,
             steps=None if folder is None else folder.steps,
             measure=measure,
+            first_stop=about.settings.first.stop if about.settings.first.samples else None,
         )
+
+    def _make_agent(self) -> AnyAgent:
+        """Make an agent with the budget of the present stage."""
+        settings = replace(self.about.settings, real_samples=self._budgets[self._stage])
+        agent = make_agent(self.task, self.about.row, settings, seed=self.about.seed, device=self.about.device)
+        agent.controller = self._controller
+        return agent
+
+    def _go_on(self) -> None:
+        """Continue with a larger budget from where the smaller one has led."""
+        state, data = self.agent.state_dict(), self.agent.data
+        self._stage += 1
+        self.agent = self._make_agent()
+        for notice in self.agent.load_state_dict(state, data):
+            self._record(notice)
+        self._save()
 
     def begin(self, earlier: Transitions | None) -> None:
         """Learn from transitions measured before the run."""
@@ -118,13 +163,16 @@ class Session:
             return
         state = checkpoint.state
         try:
+            self._stage = int(state["around"].get("stage", 0))
+            self.agent = self._make_agent()
             data = self.agent.data
-            for steps in journal.trials(before=int(state["around"]["trials"]["count"])):
+            trials = state["around"]["trials"]
+            for steps in journal.trials(int(trials["count"]), int(trials.get("taken", 0))):
                 data = data.append(steps)
             notices = list(self.agent.load_state_dict(state["agent"], data))
             self._trials.load_state_dict(state["around"]["trials"])
-            _set_random(self._generator, state["around"]["random"])
-        except (KeyError, TypeError, ValueError, RuntimeError, AttributeError) as error:
+            set_random_states(self._generator, state["around"]["random"])
+        except (KeyError, IndexError, TypeError, ValueError, RuntimeError, AttributeError) as error:
             why = " ".join(str(error).split())
             raise UserError(
                 f"{checkpoint.path} does not fit this run ({why}); remove it, and the one before it will be used"
@@ -137,14 +185,21 @@ class Session:
     def run(self) -> Learned:
         """Run to the end and return the policy."""
         try:
-            for event in train(self.agent, self._trials, self._generator):
-                self._handle(event)
+            self._take_unasked()
+            self._train()
+            while self._stage + 1 < len(self._budgets):
+                self._go_on()
+                self._train()
         except DiskError as error:
             # A run that has not measured anything is removed: there is nothing to resume.
             if self.folder is None or not self.folder.measured:
                 raise
             raise DiskError(f"{error}. Then continue with: samba-rl resume {self.folder.folder}") from error
         return self.agent.policy
+
+    def _train(self) -> None:
+        for event in train(self.agent, self._trials, self._generator):
+            self._handle(event)
 
     def notice(self, text: str) -> None:
         """Tell the user something."""
@@ -166,6 +221,8 @@ class Session:
                 # The journal has the episodes; a checkpoint in the middle of a trial would add nothing.
                 if self._asked_to_stop():
                     raise Stopped(ASKED)
+            case TrialDue():
+                raise Waiting(event)
             case PauseDue(text=text):
                 self._save()
                 raise Paused(text)
@@ -173,11 +230,25 @@ class Session:
                 self._record(event)
             case _:
                 self._record(event)
+                if isinstance(event, TrialReport):
+                    self._take_unasked()
                 asked = self._asked_to_stop()
                 if asked or self._due(event):
                     self._save()
                 if asked:
                     raise Stopped(ASKED)
+
+    def _take_unasked(self) -> None:
+        """Learn from trials that were told without having been asked for, always before the same trial."""
+        if self._told is None or self.folder is None:
+            return
+        # What is told from now on comes after the next trial: the improvement for it begins.
+        self.folder.improving_for(self._told.count)
+        traces = self._told.unasked()
+        if traces is not None:
+            for event in self.agent.learn_earlier(traces):
+                self._record(event)
+            self.folder.write_data(self.agent.data)
 
     def _record(self, event: Event) -> None:
         """Keep an event, in the folder too, and pass it on."""
@@ -203,6 +274,8 @@ class Session:
         if at_trial and not isinstance(event, TrialReport) and not self.agent.episodes_due():
             # The last one: from here a damaged result can be made again at once.
             return True
+        if at_trial and self._told is not None:
+            return True  # the process may end before the next trial is told
         enough = max(CHECKPOINT_LEAST, self._save_seconds / CHECKPOINT_SHARE)
         return since >= (min(self._every, enough) if at_trial else self._every)
 
@@ -210,29 +283,8 @@ class Session:
         if self.folder is None:
             return
         begin = time.monotonic()
-        around = {"trials": self._trials.state_dict(), "random": _random(self._generator)}
+        trials, drawn = self._trials.state_dict(), random_states(self._generator)
+        around = {"trials": trials, "random": drawn, "stage": self._stage}
         self.folder.save({"agent": self.agent.state_dict(), "around": around})
         self._saved = time.monotonic()
         self._save_seconds = self._saved - begin
-
-
-def _random(generator: Generator) -> State:
-    """Return the state of the trials' generator and of torch's, NumPy's and Python's, which a system may use."""
-    version, words, gauss = random.getstate()
-    kind, keys, position, has_gauss, cached = np.random.get_state(legacy=True)
-    return {
-        "trials": generator.get_state(),
-        "torch": torch.get_rng_state(),
-        "numpy": [str(kind), torch.from_numpy(np.asarray(keys).astype(np.int64)), position, has_gauss, cached],
-        "python": [version, torch.tensor(words), gauss],
-    }
-
-
-def _set_random(generator: Generator, state: State) -> None:
-    """Restore what `_random` returned."""
-    generator.set_state(state["trials"])
-    torch.set_rng_state(state["torch"])
-    kind, keys, *rest = state["numpy"]
-    np.random.set_state((kind, keys.numpy().astype(np.uint32), *rest))
-    version, words, gauss = state["python"]
-    random.setstate((version, tuple(words.tolist()), gauss))

@@ -17,35 +17,52 @@ from samba_rl.agents.words import to_words
 from samba_rl.data.plain import to_plain
 from samba_rl.events import Event, ImprovementReport, Notice, TrialReport
 from samba_rl.learners import LEARNERS, Learner
+from samba_rl.models.zeta import ZETAS
 from samba_rl.runs.session import About
 from samba_rl.tasks import TASKS
 from samba_rl.tasks.task import Task
 
-OWN = "own"
-"""Name of a learner that is not a row of `LEARNERS`."""
+TOLD, DRIVEN = "told", "rig"
+"""Words in config.json of runs whose trials are told to them, or made by a command."""
+CONTROLLED = "first_policy"
+"""Entry of config.json of runs whose first trial a controller of the user's makes."""
 LAST_TRIALS = 5
 """Number of last trials whose mean return a summary reports."""
 
 
 def name_of(learner: str | Learner) -> str:
-    """Return the name of a learner, for a run's folder."""
+    """Return the name of a learner, for a run's folder; a row that is not in `LEARNERS` is called by its values."""
     if isinstance(learner, str):
         return learner
-    return next((name for name, row in LEARNERS.items() if row == learner), OWN)
+    known = next((name for name, row in LEARNERS.items() if row == learner), None)
+    if known is not None:
+        return known
+    zeta, limit = learner.zeta, learner.constraint
+    words = next((word for word, one in ZETAS.items() if one == zeta), type(zeta).__name__.lower())
+    parts = [learner.source.label, *([limit.label] if limit else []), learner.update.label, *([words] if zeta else [])]
+    return "-".join(parts)
 
 
-def config_of(task: Task, about: About, workers: int | None) -> dict[str, Any]:
-    """Return everything that a run depends on, for its config.json."""
+def trials_of(config: Mapping[str, Any]) -> str:
+    """Return how a run gets its trials; empty if it runs the system itself."""
+    return str(config.get("trials", ""))
+
+
+def config_of(task: Task, about: About, workers: int | None, trials: str = "") -> dict[str, Any]:
+    """Return everything that a run depends on, for its config.json; `trials` says how it gets them."""
     return {
         "task": task.name,
         # A modified system of the paper (with another hazard, say) cannot be made again from its name alone.
         "changed_task": task.name not in TASKS or task != TASKS[task.name](),
+        # Only ever shown to the user: nothing that a folder names is imported.
+        "named": about.named,
         "learner": about.learner,
         "preset": about.preset,
         "seed": about.seed,
         "device": about.device,
         "threads": torch.get_num_threads(),
         "workers": workers,
+        **({"trials": trials} if trials else {}),
         "versions": versions(),
         "row": to_words(about.row),
         "settings": to_plain(about.settings),
@@ -80,6 +97,7 @@ def summary_of(agent: AnyAgent, events: list[Event], device: str) -> dict[str, A
         "episodes": sum(trial.episodes for trial in trials),
         "learning_TC": agent.learning_TC,
         "learning_TV": agent.learning_TV,
+        "set_aside": len(agent.aside),
         "return_last_trials": sum(t.return_mean * t.episodes for t in last) / max(sum(t.episodes for t in last), 1),
         "constraints": limits,
         # On the model: whether every bound on the policy that was handed over is within what is accepted.

@@ -6,11 +6,11 @@ import importlib.util
 import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 from samba_rl.data.files import disk_error
 from samba_rl.errors import UserError
-from samba_rl.events import Event, ImprovementReport, LatentReport, TrialReport
+from samba_rl.events import Event, ImprovementReport, LatentReport, Notice, TrialReport
 
 
 def available() -> bool:
@@ -35,7 +35,7 @@ class TensorBoardLog:
             raise UserError("TensorBoard is not installed; install it with: pip install 'samba-rl[tensorboard]'")
         self._folder = folder
         self._writer: Any = None
-        self._controls = 0
+        self._curves = Curves()
         self._earlier = list(earlier)
 
     def __call__(self, event: Event) -> None:
@@ -54,25 +54,45 @@ class TensorBoardLog:
             earlier, self._earlier = self._earlier, []
             for each in earlier:
                 self(each)
-        if isinstance(event, TrialReport):
-            scalars, step = _of_trial(event), event.real_samples
-        elif isinstance(event, ImprovementReport):
-            self._controls += 1
-            scalars, step = _of_improvement(event), self._controls
-        elif isinstance(event, LatentReport):
-            self._controls += 1
-            scalars, step = _of_latent(event), self._controls
-        else:
-            self._writer.add_text("notices", event.text, self._controls)
+        if isinstance(event, Notice):
+            self._writer.add_text("notices", event.text, self._curves.controls)
             return
-        for name, value in scalars:
-            if not math.isnan(value):
-                self._writer.add_scalar(name, value, step)
+        place, scalars = self._curves.of(event)
+        for name, value in scalars.items():
+            self._writer.add_scalar(name, value, place.step)
 
     def close(self) -> None:
         """Flush and close the files."""
         if self._writer is not None:
             self._writer.close()
+
+
+class Place(NamedTuple):
+    """Where the numbers of an event stand in the curves."""
+
+    axis: str
+    """What is counted: real_samples or control_iterations."""
+    step: int
+    """Its number."""
+
+
+@final
+class Curves:
+    """The numbers of events by name, for programs that draw curves."""
+
+    def __init__(self) -> None:
+        self.controls = 0
+        """Number of control iterations so far."""
+
+    def of(self, event: TrialReport | ImprovementReport | LatentReport) -> tuple[Place, dict[str, float]]:
+        """Return where the numbers of an event stand, and those that are known; call it with every event in order."""
+        if isinstance(event, TrialReport):
+            place, scalars = Place("real_samples", event.real_samples), _of_trial(event)
+        else:
+            self.controls += 1
+            place = Place("control_iterations", self.controls)
+            scalars = _of_improvement(event) if isinstance(event, ImprovementReport) else _of_latent(event)
+        return place, {name: value for name, value in scalars if not math.isnan(value)}
 
 
 def _of_trial(event: TrialReport) -> Iterator[tuple[str, float]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator as Yielding, Iterator
 from dataclasses import replace
-from typing import NamedTuple, final
+from typing import NamedTuple, Protocol, final
 
 import torch
 from torch import Generator, Tensor
@@ -12,9 +12,10 @@ from torch import Generator, Tensor
 from samba_rl.data.journal import Journal, Record, random_state
 from samba_rl.data.step_log import StepLog
 from samba_rl.errors import UserError
-from samba_rl.events import EpisodesMeasured, PauseDue
+from samba_rl.events import EpisodesMeasured, PauseDue, Signal
 from samba_rl.tasks.faults.guard import GuardedWorld, SystemFault
 from samba_rl.tasks.faults.settings import RealSettings
+from samba_rl.tasks.faults.stopping import StoppingWorld
 from samba_rl.tasks.rollout import policies_by_part, rollout
 from samba_rl.tasks.task import Task
 from samba_rl.tasks.world import Step, World
@@ -34,6 +35,33 @@ class Trial(NamedTuple):
         return [fault.text for fault in self.faults if not fault.stopped]
 
 
+class AnyTrials(Protocol):
+    """Real trials, wherever they are made."""
+
+    count: int
+    """Number of trials so far."""
+
+    def __call__(self, policy: Policy, n: int, generator: Generator) -> Yielding[Signal, None, Trial]:
+        """Return the trial of n episodes under the policy; yield whenever the run may stop."""
+        ...
+
+    def pause_if_due(self, trial: Trial) -> Iterator[PauseDue]:
+        """Yield a request to pause if the system should be looked at."""
+        ...
+
+    def state_dict(self) -> State:
+        """Return what a run needs to continue after its last trial."""
+        ...
+
+    def load_state_dict(self, state: State) -> None:
+        """Restore what `state_dict` returned."""
+        ...
+
+    def close(self) -> None:
+        """Release the system."""
+        ...
+
+
 @final
 class Trials:
     """Runs policies on the real system, trial after trial.
@@ -50,9 +78,11 @@ class Trials:
         journal: Journal | None = None,
         steps: StepLog | None = None,
         measure: bool = True,
+        first_stop: float | None = None,
     ) -> None:
         """Wrap the world of the real system; `steps` stores the measurements of a rig step by step.
 
+        Episodes of the first trial end where a safety cost exceeds `first_stop` (None: they do not).
         Without `measure` the system is never used: all trials must be in the journal.
         """
         self._measure = measure
@@ -63,9 +93,10 @@ class Trials:
         self._journal = journal
         self._notes = None if steps is None or world.task.parallel else _StepNotes(steps)
         self._world = GuardedWorld(world, timeout=self.settings.timeout, recorder=self._notes)
+        self._first = None if first_stop is None else StoppingWorld(self._world, first_stop)
         self._in_a_row = 0
 
-    def __call__(self, policy: Policy, n: int, generator: Generator) -> Yielding[EpisodesMeasured, None, Trial]:
+    def __call__(self, policy: Policy, n: int, generator: Generator) -> Yielding[Signal, None, Trial]:
         """Run n real episodes under the policy, one after the other on a single system such as a rig.
 
         Yields whenever episodes are safely stored: a run may stop there without losing any.
@@ -142,11 +173,12 @@ class Trials:
                 "part": part,
                 "random": bytes(random_state(generator).tolist()).hex(),
             }
+        cautious = self._first if self.count == 0 else None
         try:
-            traces = rollout(self._world, policy, episodes, generator=generator)
-            faults = tuple(self._world.faults)
+            traces = rollout(cautious or self._world, policy, episodes, generator=generator)
+            faults = (*self._world.faults, *([] if cautious is None else cautious.stops))
         except SystemFault as error:
-            traces = _nothing(task, episodes)
+            traces = no_steps(task, episodes)
             faults = tuple(Fault(episode, 0, str(error)) for episode in range(episodes))
         record = Record(self.count, part, traces, faults, random_state(generator))
         if self._journal is not None:
@@ -234,7 +266,7 @@ def _step_bytes(task: Task) -> int:
     return (27 * columns + 100) * (task.horizon + 1) + 12_000
 
 
-def _nothing(task: Task, n: int) -> Traces:
+def no_steps(task: Task, n: int) -> Traces:
     """Return the traces of n episodes without a single step."""
     nx, no, nu, m = len(task.states), len(task.observations), len(task.actions), len(task.constraints)
     zeros = torch.zeros(n, task.horizon, max(nx, no, nu, m, 1), dtype=torch.float64)

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from samba_rl.agents.agent import schema_of
 from samba_rl.data import DataSet
 from samba_rl.data.files import TEXT_LIMIT, check_regular, disk_error, read_own
 from samba_rl.data.journal import Journal
@@ -31,7 +30,7 @@ from samba_rl.runs.folder import (
     read_json,
     read_state,
 )
-from samba_rl.runs.loading import run_in
+from samba_rl.runs.loading import data_of, run_in
 from samba_rl.runs.lock import Lock, held
 from samba_rl.runs.manifest import MANIFEST, check_whole, is_sealed, problems
 from samba_rl.runs.training import resume
@@ -252,8 +251,6 @@ def _digest(path: Path) -> str:
 
 def _write_data(folder: Path, task: Task) -> None:
     """Write the table of real steps again from the journal."""
-    data = DataSet.empty(schema_of(task))
-    for steps in Journal.read(folder / JOURNAL).trials():
-        data = data.append(steps)
+    data = data_of(folder, task)
     append_csv(folder / DATA, data.schema, data.transitions, anew=True)
     check_whole(folder)

@@ -17,6 +17,7 @@ from samba_rl.data import DataSet
 from samba_rl.data.files import (
     JSON_LIMIT,
     TEXT_LIMIT,
+    DiskError,
     disk_error,
     flush,
     open_own,
@@ -39,15 +40,20 @@ from samba_rl.runs.checkpoints import Checkpoint, read_checkpoint, write_checkpo
 from samba_rl.runs.folder import (
     CONFIG,
     DATA,
+    EARLIER_DATA,
     EVALUATION,
+    EXTENDED,
     FORMAT,
     JOURNAL,
     KINDS,
     METRICS,
     MODEL,
+    NEXT,
     POLICY,
     STEPS,
     SUMMARY,
+    TRIALS,
+    begun,
     json_bytes,
     read_config,
     write_json,
@@ -160,7 +166,8 @@ class RunFolder:
     @property
     def measured(self) -> bool:
         """Return whether this run has measured anything on the real system."""
-        return self.journal.find(0, 0) is not None or bool(self.steps.lines())
+        came_back = any((self.folder / TRIALS).glob("*.csv"))
+        return self.journal.find(0, 0) is not None or bool(self.steps.lines()) or came_back
 
     def __call__(self, event: Event) -> None:
         """Add an event to the metrics."""
@@ -176,6 +183,11 @@ class RunFolder:
             new = {name: value[self._rows :] for name, value in vars(data.transitions).items()}
             append_csv(self.folder / DATA, data.schema, Transitions(**new), anew=self._rows == 0)
         self._rows = len(data)
+
+    def improving_for(self, trial: int) -> None:
+        """Note that the improvement of the policy for a trial begins, unless it had begun in an earlier process."""
+        if trial > begun(self.folder):
+            write_json(self.folder / NEXT, {"trial": trial, "asked": False})
 
     def save(self, state: State) -> None:
         """Write a checkpoint."""
@@ -225,18 +237,25 @@ class RunFolder:
         self._closed = True
         os.close(self._metrics)
         self.steps.close()
-        self.journal.close()
+        # All that can fail is to give back reserved space, which the next program does.
+        with contextlib.suppress(DiskError):
+            self.journal.close()
 
 
 def _remove(home: Path, lock: Lock, made: list[Path]) -> None:
     """Remove the files of a run that has not measured anything, and the folders that were made for it.
 
-    The lock is released last: otherwise a process that resumes in between would lose what it measures.
+    The lock is released last: otherwise a process that resumes in between would lose what it measures. What a failing
+    disk does not let go stays: it is a run that can be resumed, or the beginning of one.
     """
     try:
-        for name in (CONFIG, METRICS, JOURNAL, STEPS, DATA):
-            (home / name).unlink(missing_ok=True)
-        checkpoints.remove_all(home)
+        with contextlib.suppress(OSError):
+            for name in (CONFIG, METRICS, JOURNAL, STEPS, DATA, EARLIER_DATA, NEXT):
+                (home / name).unlink(missing_ok=True)
+            checkpoints.remove_all(home)
+            for policy in (home / TRIALS).glob("*.policy"):
+                policy.unlink()
+            (home / TRIALS).rmdir()
     finally:
         lock.release(remove=True)
     for folder in made:
@@ -257,8 +276,8 @@ def sweep(folder: Path) -> None:
 
 def _check_free(folder: Path) -> None:
     """Raise a `UserError` if a folder holds a run, or anything that has the name of a part of one."""
-    names = (CONFIG, METRICS, JOURNAL, STEPS, DATA, POLICY, MODEL, SUMMARY, EVALUATION, MANIFEST, checkpoints.FOLDER)
-    taken = [name for name in names if os.path.lexists(folder / name)]
+    names = (CONFIG, METRICS, JOURNAL, STEPS, DATA, EARLIER_DATA, NEXT, POLICY, MODEL, SUMMARY, EVALUATION, MANIFEST)
+    taken = [name for name in (*names, EXTENDED, TRIALS, checkpoints.FOLDER) if os.path.lexists(folder / name)]
     if {CONFIG, METRICS, JOURNAL, DATA, POLICY, SUMMARY} & set(taken):
         raise UserError(
             f"{folder} already holds a run; continue it with: samba-rl resume {folder}, or give another folder"

@@ -73,7 +73,7 @@ class SimulatedWorld:
     """A `World` whose episodes run on simulations.
 
     The processes start with the first batch of more than one episode. A single episode runs in this process, unless
-    there is a `timeout`: only a separate process can be killed when it hangs.
+    the world is isolated or has a `timeout`: only a separate process can die or be killed without taking this along.
     """
 
     def __init__(
@@ -105,6 +105,10 @@ class SimulatedWorld:
     def timeout(self, seconds: float | None) -> None:
         """Set the time limit; call this before the first reset."""
         self._pool.timeout = seconds
+
+    def isolate(self) -> None:
+        """Run single episodes in a process of their own too, so that a simulation that dies leaves this one alive."""
+        self._pool.isolated = True
 
     @property
     def hung(self) -> bool:

@@ -15,6 +15,10 @@ from samba_rl.errors import UserError
 from samba_rl.tasks.world import Charges, World
 
 
+class Measured(UserError):  # noqa: N818 - it says what is so, and need not be a mistake
+    """A cost was asked for as a function, but the system measures it."""
+
+
 @dataclass(frozen=True)
 class Quantity:
     """One component of a state, an observation or an action: its name, unit and range."""
@@ -59,7 +63,10 @@ class Task(ABC):
     constraints: tuple[str, ...]
     """Names of the m safety costs, in the order of the columns of `safety`."""
     predicted: tuple[int, ...]
-    """Columns of the state that a dynamics model predicts; the others are constant within an episode."""
+    """Columns of the state that a dynamics model predicts."""
+    carried: tuple[int, ...] = ()
+    """Column of the state and action [nx + nu] that each column of the next state holds, before the predicted change is
+    added; empty: a state keeps what is not predicted."""
     horizon: int = 30
     """Number of steps per episode."""
     dt: float
@@ -75,6 +82,10 @@ class Task(ABC):
     start from recorded start states instead."""
     known_dynamics: bool = True
     """True if `step` implements the equations of motion; if False, the system runs only in `world()`."""
+    known_cost: bool = True
+    """True if the cost is a function; if False, it is only measured, and a model learns it beside the dynamics."""
+    known_safety: bool = True
+    """True if the safety cost is a function; if False, it is only measured, and a model learns it likewise."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.horizon, int) or self.horizon < 1:
@@ -213,11 +224,26 @@ class Task(ABC):
         return centre, torch.where(scale > 1e-9, scale, torch.ones_like(scale))
 
     @final
-    def charge(self, x: Tensor, u: Tensor, x_next: Tensor) -> Charges:
-        """Return the costs of steps from x to x_next, both [B, nx], under actions [B, nu] within their bounds."""
+    def carry(self, x: Tensor, u: Tensor) -> Tensor:
+        """Return the states [B, nx] after x [B, nx] and actions u [B, nu], without the predicted changes."""
+        return torch.cat([x, u], dim=-1)[:, list(self.carried)] if self.carried else x
+
+    @cached_property
+    def measured(self) -> tuple[str, ...]:
+        """Return the names of the k costs that are only measured: "cost", the constraints, both or none."""
+        return (() if self.known_cost else ("cost",)) + (() if self.known_safety else self.constraints)
+
+    @final
+    def charge(self, x: Tensor, u: Tensor, x_next: Tensor, measured: Tensor | None = None) -> Charges:
+        """Return the costs of steps from x to x_next, both [B, nx], under actions [B, nu] within their bounds.
+
+        `measured` [B, k] are the costs that are not known as functions, in the order of their names.
+        """
         at = x if self.cost_of == "departure" else x_next
-        safety = self.safety(x_next, u)
-        return Charges(self._cost(at, u), safety, self._violation(x_next, u, safety))
+        cost = self._cost(at, u) if self.known_cost or measured is None else measured[:, 0]
+        m = len(self.constraints)
+        safety = self.safety(x_next, u) if self.known_safety or measured is None else measured[:, -m:]
+        return Charges(cost, safety, self._violation(x_next, u, safety))
 
 
 def no_costs_yet(task: Task, x: Tensor) -> Tensor:

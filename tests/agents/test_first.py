@@ -12,7 +12,7 @@ from hypothesis import given, settings, strategies as st
 from torch import Tensor
 
 from samba_rl import SafePendulum, Task, UserError
-from samba_rl.agents.first import FirstSettings, first_policy
+from samba_rl.agents.first import Controller, FirstSettings, first_policy
 from samba_rl.tasks.rollout import RealSource
 from tests.traces import seeded
 
@@ -94,14 +94,42 @@ def test_uniform_actions_are_drawn_at_every_step() -> None:
     assert all(runs(one) == [1] * 30 for one in first_actions(TASK, "uniform", 5, 10))
 
 
-@pytest.mark.parametrize("how", ["held", "sobol"])
-def test_holding_for_less_than_a_step_is_rejected(how: How) -> None:
-    with pytest.raises(UserError, match=r"first\.hold = 0; actions are held for at least 1 step"):
-        first_policy(TASK, FirstSettings(how=how, hold=0), 3, seeded(0))
-
-
 @pytest.mark.parametrize("how", ["uniform", "held", "sobol"])
 def test_the_first_trials_run_on_the_real_system(how: How) -> None:
     generator = seeded(0)
     traces = RealSource(TASK.world())(first_policy(TASK, FirstSettings(how=how, hold=5), 3, generator), 3, generator)
     assert traces.u.shape == (3, 30, 1) and traces.zeta is None and not bool(traces.clipped.any())
+
+
+def actions_of(task: Task, **settings: object) -> Tensor:
+    generator = seeded(3)
+    policy = first_policy(task, FirstSettings(**settings), 4, generator)  # type: ignore[arg-type]
+    return torch.stack([policy(torch.zeros(4, 3, dtype=torch.float64), generator) for _ in range(task.horizon)], dim=1)
+
+
+@pytest.mark.parametrize("how", ["uniform", "held", "sobol"])
+def test_an_amplitude_and_a_ramp_keep_the_first_actions_near_rest(how: How) -> None:
+    full = actions_of(TWO_MOTORS, how=how)
+    half = actions_of(TWO_MOTORS, how=how, amplitude=0.5)
+    if how != "uniform":  # which draws step by step unless it is scaled
+        assert torch.allclose(half, 0.5 * full)  # rest is 0 for both motors, though the second cannot turn back
+    assert float(half.abs().amax()) <= 2.5 and float(half[..., 1].amin()) >= 0
+    slow = actions_of(TWO_MOTORS, how=how, amplitude=0.5, ramp=10)
+    growth = (torch.arange(1, 31, dtype=torch.float64) / 10).clamp(max=1)
+    assert torch.allclose(slow, growth[:, None] * half)
+    lifted = dataclasses.replace(TASK, actions=(dataclasses.replace(TASK.actions[0], low=1.0, high=3.0),))
+    gentle = actions_of(lifted, how=how, amplitude=0.1)
+    assert float(gentle.amin()) >= 1.0 and float(gentle.amax()) <= 1.2  # rest is the bound nearest to 0
+
+
+@pytest.mark.parametrize("wrong", [{"amplitude": 0.0}, {"amplitude": 1.1}, {"ramp": -1}, {"stop": -0.1}])
+def test_impossible_care_is_refused(wrong: dict[str, float]) -> None:
+    with pytest.raises(UserError, match=f"first.{next(iter(wrong))}"):
+        FirstSettings(**wrong)  # type: ignore[arg-type]
+
+
+def test_a_controller_of_ones_own_is_a_policy() -> None:
+    policy = Controller(lambda o: -2 * o[:, :1])
+    assert policy(torch.tensor([[0.5, 1.0]], dtype=torch.float64), seeded(0)).tolist() == [[-1.0]]
+    with pytest.raises(UserError, match="the controller returned a float"):
+        Controller(lambda o: 1.0)(torch.zeros(1, 2), seeded(0))  # type: ignore[arg-type, return-value]

@@ -18,48 +18,16 @@ from samba_rl.planet.settings import PlanetSettings
 from samba_rl.presets import make_agent
 from tests.line import Line, quick_settings
 
-# Ranges ---------------------------------------------------------------------------------------------------------------
-
-COMMON: list[tuple[dict[str, Any], str]] = [
-    ({"real_samples": 0}, "real_samples = 0; it must be at least 1"),
-    ({"episodes": 0}, "episodes = 0; it must be at least 1"),
-    (
-        {"real_samples": 100},
-        "first.samples = 150 exceeds real_samples = 100; leave some for the trials of the policy",
-    ),
-]
-POLICY_GRADIENT: list[tuple[dict[str, Any], str]] = [
-    ({"update": ProximalSettings(epochs=0)}, "update.epochs = 0; it must be at least 1"),
-    ({"update": ProximalSettings(minibatch=0)}, "update.minibatch = 0; it must be at least 1"),
-]
-ON_A_MODEL: list[tuple[dict[str, Any], str]] = [
-    ({"feasibility_iterations": -1}, "feasibility_iterations = -1; it must be at least 0"),
-    ({"imagination": ImaginationSettings(iterations=0)}, "imagination.iterations = 0; it must be at least 1"),
-    ({"imagination": ImaginationSettings(last_iterations=0)}, "imagination.last_iterations = 0; it must be at least 1"),
-    ({"imagination": ImaginationSettings(trajectories=1)}, "imagination.trajectories = 1; it must be at least 2"),
-    ({"imagination": ImaginationSettings(candidates=0)}, "imagination.candidates = 0; it must be at least 1"),
-]
+# Ranges (each field: tests/test_ranges.py) ----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("family", "change", "message"),
-    [
-        *((family, *each) for family in (ModelBasedSettings, ModelFreeSettings, PlanetSettings) for each in COMMON),
-        *((family, *each) for family in (ModelBasedSettings, ModelFreeSettings) for each in POLICY_GRADIENT),
-        *((ModelBasedSettings, *each) for each in ON_A_MODEL),
-    ],
-)
-def test_impossible_settings_are_refused_by_their_names(
-    family: type[Settings], change: dict[str, Any], message: str
-) -> None:
+@pytest.mark.parametrize("family", [ModelBasedSettings, ModelFreeSettings, PlanetSettings])
+def test_the_first_trials_must_fit_in_the_budget(family: type[Settings]) -> None:
     with pytest.raises(UserError) as error:
-        family(**change)
-    assert str(error.value) == message
-
-
-def test_a_negative_number_of_first_samples_is_refused() -> None:
-    with pytest.raises(UserError, match=r"^first\.samples = -1; it must be at least 0$"):
-        FirstSettings(samples=-1)
+        family(real_samples=100)
+    assert str(error.value) == (
+        "real_samples = 100: must be at least first.samples = 150, and leave some for the trials of the policy"
+    )
 
 
 def test_the_least_that_settings_allow_is_allowed() -> None:
@@ -130,6 +98,14 @@ def test_several_constraints_at_once() -> None:
     )
     # A row without a limit of its own takes the further ones.
     assert settings.constraints(LEARNERS["ppilco"], NAMES) == further
+
+
+def test_the_limit_of_a_probability_is_at_most_1() -> None:
+    row = dataclasses.replace(LEARNERS["samba"], constraint=Chance)
+    own, further = ConstraintSettings(limit=1.5), (FurtherConstraint(kind="chance", limit=1.5),)
+    for settings in (ModelBasedSettings(constraint=own), ModelBasedSettings(more_constraints=further)):
+        with pytest.raises(UserError, match=r"a limit of 1\.5 on a probability \(hazard\): must be at most 1"):
+            settings.constraints(row, ("hazard",))
 
 
 @pytest.mark.parametrize("learner", LEARNERS)

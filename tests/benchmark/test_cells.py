@@ -15,10 +15,10 @@ from samba_rl.benchmark.cells import (
     curve_of,
     read_result,
     read_results,
-    run_cell,
     tail_of,
     write_result,
 )
+from samba_rl.benchmark.running import run_cell
 from samba_rl.errors import UserError
 from samba_rl.events import TrialReport
 from samba_rl.learners import LEARNERS
@@ -105,7 +105,14 @@ def test_the_policies_of_a_cell_are_audited_outside_learning(tmp_path: Path) -> 
         seed = EVALUATION_SEED + 3 if last else 2_030_000 + tail.iteration
         found = evaluate(run.task, policy, steps=200, seed=seed, constraints=run.constraints)
         ends = [e for e in run.improvements if e.iteration == tail.iteration]
-        assert tail == Tail(tail.iteration, ends[-1].values[0], ends[-1].targets[0], found.constraints[0].value)
+        assert tail == Tail(
+            iteration=tail.iteration,
+            predicted=ends[-1].values[0],
+            target=ends[-1].targets[0],
+            realised=found.constraints[0].value,
+            return_mean=found.return_mean,
+            real_samples=run.trials[tail.iteration].real_samples,
+        )
     assert tail_of(run.improvements, {}) == ()
     # Without a model there is no prediction.
     assert run_cell(Cell(PENDULUM, "sppo", 3, "smoke"), tmp_path / "sppo", steps=200).tail == ()

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from samba_rl.benchmark.cells import read_results, run_cell
+from samba_rl.benchmark.cells import read_results
+from samba_rl.benchmark.running import run_cell
 from tests.threads import one_thread
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -10,9 +11,10 @@ from typing import Any
 
 import pytest
 
-from samba_rl.benchmark.audit import FILE, read_audit
-from samba_rl.benchmark.cells import Cell, run_cell, write_result
+from samba_rl.benchmark.audit import FILE, Audited, read_audit
+from samba_rl.benchmark.cells import Cell, write_result
 from samba_rl.benchmark.collect import cell_of, collect, flat
+from samba_rl.benchmark.running import run_cell
 from samba_rl.data.plain import to_plain
 from samba_rl.errors import UserError
 from samba_rl.runs import load_run, train
@@ -92,12 +94,15 @@ def test_an_unfinished_run_comes_with_the_way_out(tmp_path: Path) -> None:
 
 def test_a_damaged_audit_is_named(tmp_path: Path) -> None:
     assert read_audit(tmp_path) == {}
-    for text in ("{", "[]", '{"a": 1}', '{"1": null}'):
+    for text in ("{", "[]", '{"a": 1}', '{"1": null}', '{"1": [1]}'):
         (tmp_path / FILE).write_text(text)
         with pytest.raises(UserError, match=r"audit\.json is damaged .*; remove it"):
             read_audit(tmp_path)
-    (tmp_path / FILE).write_text('{"2": 0.5}')
-    assert read_audit(tmp_path) == {2: 0.5}
+    (tmp_path / FILE).write_text('{"2": [0.5, -7]}')
+    assert read_audit(tmp_path) == {2: Audited(0.5, -7)}
+    (tmp_path / FILE).write_text('{"2": 0.5}')  # as version 0.1 wrote it
+    (earlier,) = read_audit(tmp_path).values()
+    assert earlier.value == 0.5 and math.isnan(earlier.return_mean)
 
 
 def test_a_killed_cell_keeps_its_audit(tmp_path: Path) -> None:

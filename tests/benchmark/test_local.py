@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from samba_rl.benchmark.cells import _when_free, read_result, run_cell
+from samba_rl.benchmark.cells import read_result
 from samba_rl.benchmark.grid import Backend, Grid, GridRun
 from samba_rl.benchmark.local import LocalBackend
+from samba_rl.benchmark.running import _when_free, run_cell
 from samba_rl.errors import UserError
 from samba_rl.runs import Run
 from samba_rl.runs.lock import InUse
@@ -109,7 +110,7 @@ def test_a_cell_waits_for_a_folder_that_is_still_in_use(tmp_path: Path, monkeypa
     with pytest.raises(KeyboardInterrupt):
         _when_free(resumed)
     assert len(tries) == 3
-    monkeypatch.setattr("samba_rl.benchmark.cells.LOCK_SECONDS", 0.0)
+    monkeypatch.setattr("samba_rl.benchmark.running.LOCK_SECONDS", 0.0)
     tries.clear()
     with pytest.raises(InUse):
         _when_free(resumed)

@@ -6,11 +6,15 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from samba_rl.benchmark import exploration
+from samba_rl.benchmark.cells import write_result
 from samba_rl.cli import main
+from tests.benchmark.results import a_result
 
 
 def test_a_small_grid_from_the_command_to_its_tables(
@@ -29,6 +33,41 @@ def test_a_small_grid_from_the_command_to_its_tables(
     assert main(command) == 0
     assert "2 cells, 2 already finished" in capsys.readouterr().out
     assert {path: path.stat().st_mtime_ns for path in Path("results").glob("*.json")} == before
+
+
+def test_the_study_of_exploration_keeps_its_cells_and_writes_its_tables(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (part,) = exploration.parts_of(["safe-pendulum"])
+    monkeypatch.setattr(exploration, "PARTS", (replace(part, correlated_at=(20,)),))
+    for cell in exploration.cells([part], ["none", "information"], [7, 8]):
+        write_result(tmp_path, a_result(cell))
+    command = ["benchmark", "exploration", "--signals", "none,information", "--seeds", "2", "--first-seed", "7"]
+    assert main([*command, "--out", str(tmp_path)]) == 0
+    told = capsys.readouterr().out
+    assert "4 cells, 4 already finished" in told
+    text = (tmp_path / "exploration.md").read_text(encoding="utf-8")
+    assert text in told and "| information | 2 | 0 of 2 | -120.00 | +0.00 [+0.00, +0.00] |" in text
+    assert "rank correlation of ζ" in text and "| loo-observed |" in text
+
+
+def test_a_part_of_the_generality_suite_from_the_command_to_its_table(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    part = ["--systems", "mountain-car", "--noise", "with", "--limit", "without", "--seeds", "1"]
+    command = ["benchmark", "generality", *part, "--preset", "smoke", "--steps", "80", "--jobs", "1"]
+    assert main(command) == 0
+    told = capsys.readouterr().out
+    assert "mountain-car-noisy-ppilco-smoke-5trials-100: finished in" in told
+    assert "| MountainCarContinuous-v0 | yes | ppilco | none | 1 | 0 " in told
+    assert {path.suffix for path in Path("results/generality/tables").glob("generality-smoke.*")} >= {
+        ".md",
+        ".csv",
+        ".tex",
+    }
+    assert main(command) == 0
+    assert "1 cells, 1 already finished" in capsys.readouterr().out
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="looks for processes as Linux lists them")
@@ -54,9 +93,21 @@ def test_a_benchmark_that_is_terminated_ends_its_cells(tmp_path: Path) -> None:
         (["paper", "--learners", "sambo"], "no learner is called 'sambo'; did you mean 'samba'?"),
         (["paper", "--tasks", "pendulum"], "no system is called 'pendulum'"),
         (["paper", "--limits", "0.25,lots"], "--limits 0.25,lots: give numbers separated by commas"),
-        (["paper", "--seeds", "0"], "seeds = 0; at least 1 is needed"),
-        (["smoke", "--steps", "0"], "--steps 0: at least 1 is needed"),
-        (["smoke", "--jobs", "0"], "jobs = 0; at least 1 is needed"),
+        (["paper", "--signals", "none"], "--signals is not for paper, but for exploration"),
+        (["exploration", "--seeds", "0"], "seeds = 0: must be at least 1 and at most 10000"),
+        (["exploration", "--signals", "lou"], "no ζ is called 'lou'; did you mean 'loo'"),
+        (["exploration", "--tasks", "safe-fetch-reach"], "the study of exploration has no system 'safe-fetch-reach'"),
+        (["exploration", "--learners", "ppo"], "--learners is not for exploration, but for paper, smoke, generality"),
+        (["paper", "--seeds", "0"], "seeds = 0: must be at least 1 and at most 10000"),
+        (["generality", "--systems", "coarse"], "the suite has no system 'coarse'; did you mean 'course'?"),
+        (
+            ["generality", "--tasks", "safe-pendulum"],
+            "--tasks is not for generality, but for paper, smoke",
+        ),
+        (["paper", "--noise", "with"], "--noise is not for paper, but for generality"),
+        (["generality", "--learners", "ppo", "--limit", "with"], "--limit with: none of the learners ppo is so"),
+        (["smoke", "--steps", "0"], "steps = 0: must be at least 1 and at most 1e9"),
+        (["smoke", "--jobs", "0"], "jobs = 0: must be at least 1 and at most 1000"),
         (["smoke", "--ray", "127.0.0.1:1"], "no Ray cluster answers at '127.0.0.1:1'"),
     ],
 )

@@ -123,14 +123,14 @@ def test_mistakes_get_one_line(runs: Path, capsys: pytest.CaptureFixture[str], m
     careful = [str(runs / "careful"), "--task", LINE]
     for arguments, message in (
         ([str(runs / "free"), "--task", LINE], "the run of ppilco has no limit, so there is nothing to certify; give"),
-        ([*careful, "--limit", "-1"], "limit = -1.0; give a number of at least 0"),
-        ([*careful, "--limit", "nan"], "limit = nan; give a number of at least 0"),
+        ([*careful, "--limit", "-1"], "limit = -1.0: must be at least 0 and at most 1e12"),
+        ([*careful, "--limit", "nan"], "limit = nan: must be at least 0 and at most 1e12"),
         ([*careful, "--seed", "0"], "seed 0 is that of the run, which has learned from these start states"),
-        ([*careful, "--seed", "-3"], "seed = -3; give a whole number from 0"),
-        ([*careful, "--seed", str(2**80)], f"seed = {2**80}; give a whole number from 0"),
-        ([*careful, "--confidence", "1"], "confidence = 1.0; give a number in [0.5, 1), such as 0.95"),
-        ([*careful, "--step-bound", "-1"], "step_bound = -1.0; give the largest safety cost of a step"),
-        ([*careful, "--episodes", "0"], "cannot evaluate 0 episodes; at least 1 is needed"),
+        ([*careful, "--seed", "-3"], "seed = -3: must be at least 0 and below 9223372036854775808"),
+        ([*careful, "--seed", str(2**80)], f"seed = {2**80}: must be at least 0 and below 9223372036854775808"),
+        ([*careful, "--confidence", "1"], "confidence = 1.0: must be at least 0.5 and below 1"),
+        ([*careful, "--step-bound", "-1"], "step_bound = -1.0: must be above 0 and at most 1e12"),
+        ([*careful, "--episodes", "0"], "episodes = 0: must be at least 1 and at most 1e7"),
         ([str(runs)], "holds no run: it has no config.json"),
     ):
         assert message in error_of(["certify", *arguments], capsys)

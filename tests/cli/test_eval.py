@@ -46,8 +46,8 @@ def test_every_evaluation_has_fresh_starts_that_can_be_repeated(
 def test_mistakes_get_one_line(smoke_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for arguments, message in (
         ([str(tmp_path)], "holds no run: it has no config.json"),
-        ([str(smoke_run), "--steps", "0"], "cannot evaluate 0 steps; at least 1 is needed"),
-        ([str(smoke_run), "--episodes", "0"], "cannot evaluate 0 episodes; at least 1 is needed"),
+        ([str(smoke_run), "--steps", "0"], "steps = 0: must be at least 1 and at most 1e9"),
+        ([str(smoke_run), "--episodes", "0"], "episodes = 0: must be at least 1 and at most 1e7"),
         ([str(smoke_run), "--episodes", "3", "--steps", "9"], "--steps 9 --episodes 3: give one of the two"),
         ([str(smoke_run), "--task", LINE], "is a run on 'safe-pendulum', not on 'line'"),
     ):

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from samba_rl.cli import main
-from tests.cli.commands import wait_for
+from tests.cli.commands import error_of, wait_for
+from tests.cli.test_render import MINE, PARTS
 
 
 def test_rollout_writes_pictures_and_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -26,6 +27,20 @@ def test_rollout_writes_pictures_and_figures(tmp_path: Path, capsys: pytest.Capt
     main(["rollout", "safe-pendulum", "--episodes", "20", "--seed", "3", "--out", str(tmp_path / "again")])
     again = json.loads((tmp_path / "again" / "figures.json").read_text())
     assert {**again, "steps_per_s": 0} == {**figures, "steps_per_s": 0}
+
+
+def test_a_system_of_ones_own_runs_and_a_rig_only_as_often_as_asked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "parts.py").write_text(PARTS)
+    (tmp_path / "mine.py").write_text(MINE)
+    mine, out = f"{tmp_path / 'mine.py'}:", str(tmp_path / "out")
+    assert main(["rollout", f"{mine}task", "--episodes", "4", "--workers", "0", "--out", out]) == 0
+    figures = json.loads((tmp_path / "out" / "figures.json").read_text())
+    assert figures["task"] == "drift" and figures["episodes"] == 4
+    assert "say how many it may run with --episodes N" in error_of(["rollout", f"{mine}rig", "--out", out], capsys)
+    assert main(["rollout", f"{mine}rig", "--episodes", "2", "--out", out]) == 0
+    assert json.loads((tmp_path / "out" / "figures.json").read_text())["episodes"] == 2
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="looks for processes as Linux lists them")

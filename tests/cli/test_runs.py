@@ -13,6 +13,8 @@ import pytest
 
 from samba_rl.cli import main
 from samba_rl.errors import Stopped
+from samba_rl.learners import LEARNERS
+from samba_rl.models.zeta import Entropy
 from samba_rl.runs import train
 from samba_rl.runs.lock import Lock
 from tests.line import Line
@@ -56,10 +58,38 @@ def test_runs_are_listed_with_state_samples_and_last_figures(
     assert main(["runs", str(home)]) == 0
     text = capsys.readouterr().out
     assert re.search(r"^done +finished +120/120 +-\d+\.\d +\d+ +\d+\.\d +just now *$", text, re.M)
-    assert re.search(r"^deep/half +interrupted +\d+/120 ", text, re.M) and "samba-rl resume RUN" in text
+    assert re.search(r"^deep/half +interrupted +\d+/120 ", text, re.M)
+    assert f"samba-rl resume {home / 'deep' / 'half'} --task FILE.py:FUNCTION" in text
     monkeypatch.setenv("COLUMNS", "140")
     assert main(["runs", str(home)]) == 0
     assert re.search(r"^done +finished +line +samba +4 +120/120 ", capsys.readouterr().out, re.M)
+
+
+def test_what_differs_from_the_preset_and_how_the_system_was_named_is_shown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heard: list[object] = []
+    row, limit = LEARNERS["samba"].with_zeta(Entropy()), {"limit": 1.5}
+    for name, named in (("one run", "mine.py:task"), ("other", "lab/x.py:f")):
+        heard.clear()
+        with pytest.raises(Stopped):
+            train(Line(), row, name="samba", preset="smoke", out=tmp_path / name, log=heard.append, named=named,
+                  stop=lambda: len(heard) >= 2, constraint=limit)  # fmt: skip
+    rows = listed(tmp_path, capsys)
+    assert rows["one run"]["changes"] == ["zeta entropy", "constraint.limit 1.5"]
+    assert rows["other"]["named"] == "lab/x.py:f"
+    for width in ("80", "160"):
+        monkeypatch.setenv("COLUMNS", width)
+        assert main(["runs", str(tmp_path)]) == 0
+        text = " ".join(capsys.readouterr().out.split())
+        assert "zeta entropy, constraint.limit 1.5" in text
+        assert "resume RUN --task lab/x.py:f or samba-rl resume RUN --task mine.py:task" in text
+    assert main(["runs", str(tmp_path / "one run")]) == 0
+    text = capsys.readouterr().out
+    assert "line (mine.py:task)" in text and "zeta entropy, constraint.limit 1.5" in text
+    assert f"samba-rl resume '{tmp_path / 'one run'}' --task mine.py:task" in text
+    assert main(["resume", str(tmp_path / "other")]) == 2
+    assert "or --task lab/x.py:f as it was" in capsys.readouterr().err
 
 
 def test_a_run_that_is_written_to_is_running(home: Path, copy: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,13 +13,14 @@ from samba_rl import load_run
 from samba_rl.agents.settings import ModelBasedSettings, Settings
 from samba_rl.agents.words import to_words
 from samba_rl.cli import main
-from samba_rl.cli.train import Options, parsed_train
+from samba_rl.cli.options import Options
+from samba_rl.cli.train import parsed_train
 from samba_rl.data import DataSet
 from samba_rl.improve.constraints import Chance, Expectation
 from samba_rl.improve.limits import ConstraintSettings, FurtherConstraint
 from samba_rl.improve.updates.rules import TrustRegion
 from samba_rl.learners import LEARNERS, Learner
-from samba_rl.models.zeta import Bootstrap, Entropy
+from samba_rl.models.zeta import Bootstrap, Entropy, LeaveOneOut
 from samba_rl.presets import make_settings
 from samba_rl.tasks.task import Task
 from tests.cli.commands import DONE, LINE, QUICK, ROOT, error_of
@@ -77,6 +78,24 @@ def test_earlier_data_and_ablations(tmp_path: Path) -> None:
     assert run.row == replace(LEARNERS["samba"].with_zeta(None), constraint=Expectation)
     assert isinstance(run.settings, ModelBasedSettings) and run.settings.constraint == ConstraintSettings(limit=0.5)
     assert run.settings.multiplier.slack is None
+
+
+def test_logs_are_read_and_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("a", "b"):
+        rows = "\n".join(f"{i},{-3 + 0.1 * i},{0.1 * (i % 3)}" for i in range(20))
+        (tmp_path / f"{name}.csv").write_text(f"t,place,push\n{rows}\n")
+    out, files = tmp_path / "run", [str(tmp_path / "a.csv"), str(tmp_path / "b.csv")]
+    short = ["--preset", "smoke", "--learner", "ppilco", "--first.samples", "0", "--real-samples", "10", *QUICK]
+    mapped = ["--columns", "time=t,x=place,u=push"]
+    assert main(["train", LINE, "--out", str(out), *short, "--data", *files, *mapped]) == 0
+    text = capsys.readouterr().out
+    assert "b.csv: 1 episode, 19 steps; cost, safety:edge, violation:edge by the task's functions" in text
+    assert "2 earlier episodes with 38 steps" in text and "in the 95 % interval" in text
+    report = json.loads((out / "earlier.json").read_text())
+    assert report["steps"] == 38 and report["held_out"]["learned"] == 19
+    config = json.loads((out / "config.json").read_text())
+    assert config["settings"]["first"]["data"] == ",".join(files)
+    assert load_run(out, Line()).summary["earlier_samples"] == 38
 
 
 def test_without_its_packages_train_goes_on_and_says_what_to_install(
@@ -147,7 +166,7 @@ def help_of(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
 def test_help_shows_the_defaults_of_the_system(capsys: pytest.CaptureFixture[str]) -> None:
     for system, samples in (("safe-pendulum", 1600), ("safe-fetch-reach", 5000)):
         text = help_of([system, "--preset", "paper"], capsys)
-        assert f"Budget of real steps, the first trials included. (default: {samples})" in text
+        assert f"Budget of real steps, the first trials included. (in [1, 1e9]) (default: {samples})" in text
     text = help_of([], capsys)
     assert "SYSTEM" in text and "--imagination.trajectories INT" in text and "--no-pictures" in text
 
@@ -155,7 +174,7 @@ def test_help_shows_the_defaults_of_the_system(capsys: pytest.CaptureFixture[str
 @pytest.mark.parametrize(
     ("learner", "zeta", "rule", "kind"),
     [
-        ("samba", "loo", "proximal", "cvar"),
+        ("samba", "information", "proximal", "cvar"),
         ("ppilco", "none", "proximal", "none"),
         ("cpo", "none", "projection", "expectation"),
         ("planet-rs", "none", "none", "none"),
@@ -166,7 +185,7 @@ def test_help_shows_the_choices_of_the_learner(
 ) -> None:
     text = help_of(["safe-pendulum", "--learner", learner], capsys)
     for flag, choices, default in (
-        ("--zeta", "{none,loo,bootstrap,entropy}", zeta),
+        ("--zeta", "{none,information,loo,loo-observed,bootstrap,entropy}", zeta),
         ("--rule", "{proximal,trust-region,projection,none}", rule),
         ("--constraint.kind", "{cvar,expectation,chance,none}", kind),
     ):
@@ -181,14 +200,14 @@ SAMBA = LEARNERS["samba"]
     ("flags", "row"),
     [
         ([], SAMBA),
-        (["--zeta", "loo", "--rule", "proximal", "--constraint.kind", "cvar"], SAMBA),
+        (["--zeta", "information", "--rule", "proximal", "--constraint.kind", "cvar"], SAMBA),
         (["--zeta", "entropy"], SAMBA.with_zeta(Entropy())),
         (["--zeta=bootstrap"], SAMBA.with_zeta(Bootstrap())),
         (["--zeta", "none"], LEARNERS["sppilco"]),
         (["--rule", "trust-region"], replace(SAMBA, update=TrustRegion())),
         (["--constraint.kind", "chance"], replace(SAMBA, constraint=Chance)),
         (["--zeta", "none", "--constraint.kind", "none"], LEARNERS["ppilco"]),
-        (["--learner", "ppilco", "--constraint.kind", "cvar", "--zeta", "loo"], SAMBA),
+        (["--learner", "ppilco", "--constraint.kind", "cvar", "--zeta", "information"], SAMBA),
         (["--learner", "trpo", "--rule", "projection", "--constraint.kind", "expectation"], LEARNERS["cpo"]),
     ],
 )
@@ -196,6 +215,15 @@ def test_flags_change_the_row(flags: list[str], row: Learner) -> None:
     _, options = parsed("safe-pendulum", *flags)
     assert options.row == row
     assert options.settings == make_settings("safe-pendulum", row)
+
+
+def test_the_preset_of_the_paper_seeks_what_the_paper_does() -> None:
+    _, options = parsed("safe-pendulum", "--preset", "paper")
+    assert options.row == SAMBA.with_zeta(LeaveOneOut())
+    _, options = parsed("safe-pendulum", "--preset", "paper", "--zeta", "entropy")
+    assert options.row == SAMBA.with_zeta(Entropy())
+    _, options = parsed("safe-pendulum", "--preset", "paper", "--learner", "sppilco")
+    assert options.row == LEARNERS["sppilco"]
 
 
 @pytest.mark.parametrize(
@@ -239,7 +267,7 @@ def test_the_commands_that_the_docs_show_can_be_given() -> None:
         (["safe-pendulum", "--preset", "papers"], "no preset is called 'papers'; did you mean 'paper'?"),
         (["safe-pendulum", "--constraint.limt", "3"], "--constraint.limit"),
         (["safe-pendulum", "--constraint.limit", "low"], "could not convert string to float: 'low'"),
-        (["safe-pendulum", "--constraint.limit", "-1"], "a constraint's limit is -1.0; give a number of at least 0"),
+        (["safe-pendulum", "--constraint.limit", "-1"], "constraint.limit = -1.0: must be at least 0 and at most 1e12"),
         (["safe-pendulum", "--zeta", "lo"], "invalid choice 'lo' for argument '--zeta'"),
         (["safe-pendulum", "--learner", "ppo", "--zeta", "loo"], "information on real trials"),
         (["safe-pendulum", "--learner", "planet", "--zeta", "loo"], "give cost, alone or with safety"),
@@ -253,7 +281,7 @@ def test_the_commands_that_the_docs_show_can_be_given() -> None:
         (["safe-pendulum", "--learner", "ppo", "--weights.spread", "True"], "--weights.spread"),
         (["safe-pendulum", "--more-constraints.1.limit", "1"], "number the limits from 0"),
         (["safe-pendulum", "--real-samples", "29", "--first.samples", "20"], "too small for safe-pendulum"),
-        (["safe-pendulum", "--threads", "0"], "--threads 0: at least 1 is needed"),
+        (["safe-pendulum", "--threads", "0"], "threads = 0: must be at least 1 and at most 1000"),
         (["safe-pendulum", "--device", "cuda:99"], "device = 'cuda:99', but PyTorch sees"),
         (["safe-pendulum", "--data", "none.csv"], "'none.csv' cannot be read"),
         (["safe-pendulum", "--out", "/dev/null/x"], "/dev/null/x cannot be written: Not a directory"),

@@ -95,7 +95,7 @@ def test_values_that_do_not_fit_are_rejected(change: dict[str, Any], message: st
 def test_missing_and_invalid_fields_are_rejected() -> None:
     with pytest.raises(UserError, match="it lacks 'inner'"):
         from_plain(Outer, {"count": 1}, "it")
-    with pytest.raises(UserError, match=r"limit is -1\.0"):
+    with pytest.raises(UserError, match=r"constraint\.limit = -1\.0"):
         from_plain(ModelBasedSettings, {"constraint": {"limit": -1}}, "settings")
 
 

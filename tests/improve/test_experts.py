@@ -143,8 +143,8 @@ def test_chance_goes_on_choosing_in_a_few_trajectories_of_those_to_learn_from() 
 
 def test_several_experts_need_a_model_and_an_update_without_its_own_dual() -> None:
     free = quick_settings("ppo")
-    with pytest.raises(UserError, match=r"policy.experts = 2.*needs a learner on a model"):
-        replace(free, policy=TWO)  # type: ignore[call-arg]
+    with pytest.raises(UserError, match=r"policy\.experts = 2: must be 1 for a learner without a model"):
+        make_agent(Line(), "ppo", replace(free, policy=TWO))  # type: ignore[call-arg]
     own = replace(quick_settings("sppilco"), policy=TWO)  # type: ignore[call-arg]
     row = Learner(GPModel(), LEARNERS["sppilco"].objectives, LEARNERS["samba"].constraint, Projection())
     with pytest.raises(UserError, match=r"policy.experts = 2.*'projection'"):

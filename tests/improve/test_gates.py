@@ -223,3 +223,45 @@ def test_the_threshold_is_a_share_of_a_typical_trajectorys_cost() -> None:
     for factor, stranded in ((0.99, True), (1.01, False)):
         d = factor * STRANDED * 5.0 * 2
         assert is_stranded(by_hand([[1.0, 1.0 + d], [1.0, 1.0 - d]]), step_cost=5.0) is stranded
+
+
+def explored(*information: float) -> Improvement:
+    """Return the work of a copy whose trajectories had this information in its control iterations."""
+    work = Improvement(planned=8, controls=8, control=8)
+    work.begin_exploring({}, 2)
+    work.information += information
+    return work
+
+
+@pytest.mark.parametrize(
+    ("speed", "information", "acts"),
+    [
+        (SAFE, (2.0, 2.5, 3.5), True),
+        (SAFE, (2.0, 5.0, 2.9), False),  # what the copy is expected to gain in the end is not worth it
+        (UNSAFE, (2.0, 9.0), False),
+    ],
+)
+def test_a_copy_makes_the_trial_where_that_is_safe_and_worth_it(
+    speed: float, information: tuple[float, ...], acts: bool
+) -> None:
+    gate, multipliers = gate_of(0.0)
+    gate.before_trial(going(0.05), Improvement(planned=8, controls=8, control=8), imagine, 0, 3)
+    notices = gate.let_explore(going(speed), explored(*information), imagine, 0, 3, 1.0)
+    assert acting_speed(gate) == pytest.approx(speed if acts else 0.05)
+    assert gate.verdict is not None and gate.verdict.passes and multipliers.each[0].caution == 1
+    texts = [notice.text for notice in notices]
+    assert texts == (["trial 3: a copy of the policy that seeks information makes it; ζ of a trajectory is 3.5 instead "
+                      "of 2"] if acts else [])  # fmt: skip
+
+
+def test_without_a_shield_a_copy_need_not_look_safe() -> None:
+    gate, _ = gate_of(0.0, shielded=False)
+    gate.let_explore(going(UNSAFE), explored(1.0, 3.0), imagine, 0, 3, 1.0)
+    assert acting_speed(gate) == pytest.approx(UNSAFE) and gate.verdict is None
+
+
+def test_the_next_improvement_goes_on_from_the_policy_itself() -> None:
+    work = Improvement(planned=8, controls=10, control=10, cost_alone=True, cleared=True)
+    work.begin_exploring({"policy": 1}, 3)
+    assert (work.controls, work.cleared, work.cost_alone) == (13, False, False)
+    assert work.end_exploring() == {"policy": 1} and work.base is None and work.cleared

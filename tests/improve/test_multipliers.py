@@ -8,7 +8,6 @@ import math
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from samba_rl import UserError
 from samba_rl.improve.constraints import CVaR, Expectation
 from samba_rl.improve.limits import MultiplierSettings
 from samba_rl.improve.multipliers import Multiplier, Multipliers
@@ -75,8 +74,6 @@ def test_a_steep_schedule_moves_faster_the_larger_the_excess() -> None:
         multiplier = Multiplier(steep, limit=1.5)
         multiplier.update(measured)
         assert multiplier.value == pytest.approx(expected)
-    with pytest.raises(UserError, match="steepness is nan"):
-        MultiplierSettings(steepness=math.nan)
 
 
 @pytest.mark.parametrize("start", [DUAL, ADAPTIVE], ids=lambda s: s.schedule)
@@ -130,8 +127,6 @@ def test_an_immediate_response_comes_and_goes_with_the_excess() -> None:
     ):
         multiplier.update(measured)
         assert [multiplier.slow, multiplier.value] == pytest.approx([slow, value])
-    with pytest.raises(UserError, match="reaction is inf"):
-        MultiplierSettings(reaction=math.inf)
 
 
 def test_the_aim_lies_below_the_target_by_the_margin() -> None:
@@ -192,23 +187,6 @@ def test_without_slack_an_infeasible_limit_is_pursued_all_the_same() -> None:
     assert multiplier.infeasible and multiplier.target == 0.75
     multiplier.update(4.0)
     assert multiplier.value == pytest.approx(1.05)
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"floor": 2.0}, r"floor = 2\.0, initial = 1\.0 and cap = 20\.0 must be ordered"),
-        ({"initial": 30.0}, "must be ordered"),
-        ({"floor": -1.0}, "must be ordered"),
-        ({"cap": math.nan}, "must be ordered"),
-        ({"factor": 1.0}, r"factor = 1\.0 must exceed 1"),
-        ({"tolerance": 0.5}, r"tolerance = 0\.5 be at least 1"),
-        ({"margin": 1.0}, r"margin = 1\.0 lie in \[0, 1\)"),
-    ],
-)
-def test_bad_settings_of_the_multiplier_are_refused(change: dict[str, float], message: str) -> None:
-    with pytest.raises(UserError, match=message):
-        dataclasses.replace(ADAPTIVE, **change)  # type: ignore[arg-type]
 
 
 def test_a_multiplier_found_elsewhere_is_taken_up_to_the_cap() -> None:

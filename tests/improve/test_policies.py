@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 
 import pytest
@@ -10,7 +9,6 @@ import torch
 from hypothesis import given, settings, strategies as st
 from torch import Tensor
 
-from samba_rl import UserError
 from samba_rl.improve.policies import (
     GaussianPolicy,
     MeanPolicy,
@@ -175,13 +173,6 @@ def test_without_a_floor_nothing_is_lifted() -> None:
         policy.log_std.fill_(-20.0)
     policy.floor_std(0.0)
     assert policy.log_std.tolist() == [-20, -20]
-
-
-@pytest.mark.parametrize("name", ["std", "std_floor_first", "std_floor"])
-@pytest.mark.parametrize("value", [0.0, -0.1])
-def test_a_policy_without_noise_is_refused(name: str, value: float) -> None:
-    with pytest.raises(UserError, match=rf"policy\.{name} = {value}; it must be positive"):
-        dataclasses.replace(PolicySettings(), **{name: value})  # type: ignore[arg-type]
 
 
 def test_a_policy_without_hidden_layers_is_linear() -> None:

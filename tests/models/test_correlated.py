@@ -178,9 +178,9 @@ def test_chunks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = posterior.predict(queries, loo=True)
     plain, seen = CorrelatedPosterior._predict, []
 
-    def spy(self: CorrelatedPosterior, block: Tensor, *, loo: bool) -> Marginals:
+    def spy(self: CorrelatedPosterior, block: Tensor, *, loo: bool, blur: float) -> Marginals:
         seen.append(len(block))
-        return plain(self, block, loo=loo)
+        return plain(self, block, loo=loo, blur=blur)
 
     monkeypatch.setattr(marginals, "CHUNK", 17 * 6 * D * D)
     monkeypatch.setattr(CorrelatedPosterior, "_predict", spy)
@@ -411,9 +411,11 @@ def test_leave_one_out_scores_against_refits() -> None:
     x = torch.randn(8, 2, generator=generator, dtype=torch.float64)
     y = torch.randn(8, 2, generator=generator, dtype=torch.float64)
     hyper = default_correlated_hyper(2, 2, 2)
-    scores = CorrelatedPosterior.condition(x, y, hyper).loo_scores()
+    posterior = CorrelatedPosterior.condition(x, y, hyper)
+    scores, errors = posterior.loo_scores(), posterior.loo_errors()
     for i in range(8):
         keep = torch.arange(8) != i
         without = CorrelatedPosterior.condition(x[keep], y[keep], hyper).predict(x[i : i + 1])
         expected = (y[i] - without.mean[0]) / (without.variance[0] + hyper.noise).sqrt()
         assert scores[i].tolist() == pytest.approx(expected.tolist(), rel=1e-8)
+        assert errors[i].tolist() == pytest.approx((y[i] - without.mean[0]).tolist(), rel=1e-8)

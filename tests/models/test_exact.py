@@ -181,12 +181,13 @@ def test_degenerate_data(case: str) -> None:
 def test_leave_one_out_scores_against_refits() -> None:
     x, y = data(12)
     posterior = ExactPosterior.condition(x, y, hyper())
-    scores = posterior.loo_scores()
+    scores, errors = posterior.loo_scores(), posterior.loo_errors()
     for i in range(12):
         keep = torch.arange(12) != i
         without = ExactPosterior.condition(x[keep], y[keep], hyper()).predict(x[i : i + 1])
         expected = (y[i] - without.mean[0]) / (without.variance[0] + hyper().noise).sqrt()
         assert scores[i].tolist() == pytest.approx(expected.tolist(), rel=1e-8)
+        assert errors[i].tolist() == pytest.approx((y[i] - without.mean[0]).tolist(), rel=1e-8)
 
 
 def test_condition_number() -> None:

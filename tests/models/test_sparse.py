@@ -365,3 +365,4 @@ def test_leave_one_out_scores_against_refits(inducing: int) -> None:
         mean, variance = dense(posterior, inputs[keep], targets[keep], inputs[i : i + 1])
         expected = (targets[i].numpy() - mean[0]) / np.sqrt(variance[0] + HYPER.noise.numpy())
         close(posterior.loo_scores()[i], expected, 1e-7)
+        close(posterior.loo_errors()[i], expected * np.sqrt(HYPER.noise.numpy()), 1e-7)

@@ -6,6 +6,7 @@ import torch
 from samba_rl import UserError
 from samba_rl.models.exact import ExactPosterior
 from samba_rl.models.gp import GPDynamics, GPSettings
+from samba_rl.models.information import InformationGain
 from samba_rl.models.likelihood import FitSettings
 from samba_rl.models.zeta import ZETAS, Bootstrap, Entropy, LeaveOneOut, Zeta, symmetric_kl
 from tests.models.test_gp import QUICK, TASK, queries, real
@@ -40,8 +41,15 @@ def test_the_prediction_comes_along(name: str, model: GPDynamics) -> None:
 
 
 def test_equal_values_are_equal() -> None:
-    assert list(ZETAS.values()) == [LeaveOneOut(), Bootstrap(partitions=5, seed=0), Entropy()]
-    assert Bootstrap(seed=1) != Bootstrap() and len({*ZETAS.values(), Bootstrap()}) == 3
+    expected = [
+        LeaveOneOut(),
+        LeaveOneOut(noise=0.01),
+        Bootstrap(partitions=5, seed=0),
+        Entropy(),
+        InformationGain(0.1),
+    ]
+    assert list(ZETAS.values()) == expected
+    assert Bootstrap(seed=1) != Bootstrap() and len({*ZETAS.values(), Bootstrap()}) == 5
     with pytest.raises(UserError, match="partitions = 0; it must be at least 1"):
         Bootstrap(partitions=0)
 
@@ -88,6 +96,24 @@ def test_symmetric_kl_by_hand() -> None:
     assert float(symmetric_kl(0 * one, one, 0 * one, 4 * one)) == pytest.approx(expected)
 
 
+@pytest.mark.parametrize("least", [0.0, 1e-2, 0.5])
+def test_loo_of_the_observation_against_explicit_gps(model: GPDynamics, least: float) -> None:
+    """Condition a posterior without each point in turn, and take the divergence from PyTorch."""
+    posterior, z = model.posterior, model.normalised(queries(15))
+    noise = posterior.hyper.noise.clamp(min=least) if least else 0 * posterior.hyper.noise
+
+    def at(chosen: torch.Tensor) -> torch.distributions.Normal:
+        each = ExactPosterior.condition(posterior.inputs[chosen], posterior.targets[chosen], posterior.hyper)  # type: ignore[arg-type]
+        answer = each.predict(z)
+        return torch.distributions.Normal(answer.mean, (answer.variance + noise).sqrt())
+
+    everything = torch.arange(len(posterior))
+    whole = at(everything)
+    divergences = [torch.distributions.kl_divergence(at(everything[everything != i]), whole) for i in everything]
+    expected = torch.stack(divergences).mean(0).sum(-1)
+    assert torch.allclose(measured(LeaveOneOut(noise=least), model, queries(15)), expected, rtol=1e-4, atol=1e-9)
+
+
 def test_new_data_are_split_anew() -> None:
     model = GPDynamics(TASK, GPSettings(fit=QUICK))
     model.fit(real(40))
@@ -106,7 +132,7 @@ def test_every_kind_of_model_measures_all_three(kind: str) -> None:
     settings = GPSettings(fit=quick, sparse_above=15, inducing=12)
     model = GPDynamics(TASK, GPSettings(fit=quick, outputs="correlated") if kind == "correlated" else settings)
     assert model.fit(real(40)).kind == kind
-    for zeta in (LeaveOneOut(), Bootstrap()):
+    for zeta in (LeaveOneOut(), LeaveOneOut(noise=1e-2), Bootstrap()):
         near, away = measured(zeta, model, queries(20)), measured(zeta, model, far())
         assert float(near.min()) >= 0 and float(near.mean()) > 10 * float(away.abs().max())
     entropy = Entropy()

@@ -177,3 +177,16 @@ def test_a_picture_of_another_size_is_refused_at_once() -> None:
 
     with pytest.raises(UserError, match=r"an image of size 64 is \[48, 48, 3\]"):
         camera(Small())
+
+
+def test_acting_by_hand_follows_an_episode_and_repeats_itself() -> None:
+    policy = a_policy(PlannerSettings(40, 4, 1, 3))
+    first, second = policy.begin(1), policy.begin(1)
+    steps = [first.act([0.7]), first.act([0.7])]
+    assert [one.shape for one in steps] == [(1,), (1,)]
+    assert [one.tolist() for one in steps] == [second.act([0.7]).tolist(), second.act([0.7]).tolist()]
+    assert policy.act([0.7]).tolist() == steps[0].tolist()
+    batch = policy.act(torch.linspace(-50, 50, 30)[:, None])
+    assert batch.shape == (30, 1) and batch.dtype == torch.float32 and float(batch.abs().max()) <= 1
+    with pytest.raises(UserError, match="observations of 2 episodes; the policy was begun for 1"):
+        policy.begin(1).act([[0.1], [0.2]])

@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from samba_rl.benchmark.cells import Cell, CellResult, run_cell, write_result
+from samba_rl.benchmark.cells import Cell, CellResult, write_result
+from samba_rl.benchmark.running import run_cell
 from samba_rl.cli import main
 from samba_rl.errors import UserError
 from samba_rl.report.report import make_report

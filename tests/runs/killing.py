@@ -24,7 +24,7 @@ DISK = ("write", "pwrite", "fsync", "fdatasync", "rename", "replace", "ftruncate
 
 @final
 class Nursery:
-    """Makes runs: each is "train" or "resume" with arguments, and perhaps a moment to die."""
+    """Makes runs: each is "train", "resume" or a "command" with arguments, and perhaps a moment to die."""
 
     def __init__(self) -> None:
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
@@ -111,10 +111,18 @@ def child(order: dict[str, Any], answer: int) -> None:
     from tests.line import Line
     from tests.runs.systems import counting_rig
 
+    if order["what"] == "command":
+        os.chdir(order["folder"])
     calls = count_calls(order.get("call"))
     if "seconds" in order:
         signal.signal(signal.SIGALRM, lambda *_: die())
         signal.setitimer(signal.ITIMER_REAL, order["seconds"])
+    if order["what"] == "command":
+        from samba_rl.cli import main as samba_rl
+
+        code = samba_rl(order["arguments"])
+        os.write(answer, str(calls[0]).encode())
+        os._exit(code)
     name = order.get("task", "safe-pendulum")
     task: Task = Line() if name == "line" else counting_rig() if name == "rig" else make_task(name)
     every = order.get("checkpoint_every", 0.0)
@@ -136,7 +144,7 @@ def main() -> None:
     # One thread: more of them would not live on in a fork.
     torch.set_num_threads(1)
     # Everything that is loaded or made once is there before the forks, which then need not wait for it.
-    train("safe-pendulum", preset="smoke")
+    train("safe-pendulum", preset="smoke", out=None)
     counting_rig()
     for line in sys.stdin:
         read, write = os.pipe()

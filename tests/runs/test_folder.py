@@ -134,7 +134,10 @@ def with_npy(folder: Path) -> None:
         (in_config(seed="0"), "config.json: seed is '0'; it must be a whole number"),
         (in_config(task=None), "config.json: task is None; it must be text"),
         (in_config(task="os:system"), "on 'os:system', which is not one of the paper's systems"),
-        (in_config(row={"zeta": "x"}), "row.zeta is 'x'; it must be one of loo, bootstrap, entropy, none"),
+        (
+            in_config(row={"zeta": "x"}),
+            "row.zeta is 'x'; it must be one of loo, loo-observed, bootstrap, entropy, information, none",
+        ),
         (in_config(row=None), "row is None; it must be a group of named values"),
         (in_config(row={"objectives": 3}), "row.objectives is 3; it must be a list"),
         (in_config(row={"objectives": [3]}), r"row.objectives\[0\] is 3; it must be one of cost, safety, information"),

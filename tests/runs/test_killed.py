@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ from samba_rl.data import DataSet
 from samba_rl.data.journal import Journal
 from samba_rl.learners import LEARNERS
 from samba_rl.runs import load_run
+from samba_rl.tasks.task import Task
 from samba_rl.types import Traces
 from tests.runs.killing import KILLED, Nursery, nursery
 from tests.runs.systems import LOG, counting_rig, rig_steps, same_bits
@@ -36,9 +38,9 @@ def metrics(folder: Path) -> list[dict[str, Any]]:
     return [{name: value for name, value in row.items() if name != "seconds"} for row in rows]
 
 
-def assert_same(folder: Path, reference: Path) -> None:
+def assert_same(folder: Path, reference: Path, task: Task | None = None) -> None:
     """Policy, metrics, model and every real transition, to the bit."""
-    one, other = load_run(folder), load_run(reference)
+    one, other = load_run(folder, task), load_run(reference, task)
     mine, due = one.policy.state_dict(), other.policy.state_dict()
     assert mine.keys() == due.keys() and all(same_bits(mine[name], due[name]) for name in due)
     assert metrics(folder) == metrics(reference)
@@ -102,8 +104,12 @@ def test_a_rig_that_is_killed_in_an_episode_keeps_every_step(
     settings = {"real_samples": 60, "first": {"samples": 20, "how": "uniform"}, "episodes": 2}
     monkeypatch.setenv(LOG, str(noted))
     with nursery() as rigs:
-        moments, ends = random.Random(0), []
-        ends.append(rigs.run("train", folder, task="rig", call=9, settings=settings)["code"])
+        moments, ends, call = random.Random(0), [], 8
+        while not noted.exists() or len(rig_steps(noted)) < 3:  # until the first kill falls into an episode
+            shutil.rmtree(folder, ignore_errors=True)
+            noted.unlink(missing_ok=True)
+            call += 1
+            ends = [rigs.run("train", folder, task="rig", call=call, settings=settings)["code"]]
         while ends[-1] != 0 and len(ends) < 40:
             ends.append(rigs.run("resume", folder, task="rig", call=moments.randint(10, 60))["code"])
     assert ends[-1] == 0 and ends.count(KILLED) >= 5

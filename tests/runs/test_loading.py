@@ -1,12 +1,16 @@
 """`load_run`: a run comes back from its folder."""
 
+import json
+import math
 from pathlib import Path
 
 import pytest
 import torch
 
+from samba_rl.agents.settings import ModelFreeSettings
 from samba_rl.errors import UserError
-from samba_rl.runs import Run, load_run, train
+from samba_rl.runs import Run, load_run, resume, train
+from samba_rl.runs.manifest import SEALED
 from samba_rl.tasks.pendulum import SafePendulum
 from samba_rl.types import Transitions
 from tests.line import Line
@@ -60,3 +64,18 @@ def test_a_changed_system_of_the_papers_must_be_given(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="the run is on a modified 'safe-pendulum'; give the system"):
         load_run(tmp_path / "changed")
     assert load_run(tmp_path / "changed", task).evaluate(100, seed=0) == run.evaluate(100, seed=0)
+
+
+def test_a_finished_run_loads_with_settings_that_would_be_refused_today(tmp_path: Path) -> None:
+    train("safe-pendulum", "ppo", preset="smoke", real_samples=120, out=tmp_path / "run")
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    config["settings"]["multiplier"]["slack"] = "inf"
+    del config[SEALED]  # an earlier version wrote no manifest
+    (tmp_path / "run" / "config.json").write_text(json.dumps(config))
+    (tmp_path / "run" / "manifest.json").unlink()
+    for run in (load_run(tmp_path / "run"), resume(tmp_path / "run")):
+        assert isinstance(run.settings, ModelFreeSettings) and run.settings.multiplier.slack == math.inf
+    # An unfinished one would go on with them.
+    (tmp_path / "run" / "summary.json").unlink()
+    with pytest.raises(UserError, match=r"config\.json: multiplier\.slack = inf: must be at least 0 and at most 100$"):
+        resume(tmp_path / "run")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import os
 import shutil
 import stat
@@ -309,3 +310,15 @@ def test_the_reserved_room_is_enough_for_any_numbers(tmp_path: Path) -> None:
     for _ in range(task.horizon):
         log.step(u=[worst], x=[worst], cost=worst, safety=[worst], violation=[False], terminated=False)
     assert (tmp_path / "real.steps").stat().st_size == size
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("threads", 0), ("threads", 10**6), ("threads", 10**30), ("workers", -1), ("workers", 10**9)]
+)
+def test_numbers_of_threads_and_processes_are_bounded(name: str, value: int, copy: Path) -> None:
+    """Without checkpoints, no checksum of the configuration stands in the way; a million threads end the program."""
+    shutil.rmtree(copy / "checkpoints")
+    config = json.loads((copy / "config.json").read_text())
+    (copy / "config.json").write_text(json.dumps({**config, name: value}))
+    with pytest.raises(UserError, match=rf"config.json: {name} = {value}; it must be from [01] to 1024"):
+        resume(copy, Line())

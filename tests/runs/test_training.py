@@ -1,6 +1,9 @@
 """`train`: learning, settings, earlier data, and mistakes that are found before anything real happens."""
 
 import json
+import math
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,12 +22,14 @@ from samba_rl.improve.constraints import Chance, Expectation
 from samba_rl.improve.limits import ConstraintSettings, FurtherConstraint
 from samba_rl.improve.objectives import Cost, Information
 from samba_rl.improve.policies import UniformPolicy
+from samba_rl.improve.updates.proximal import ProximalSettings
 from samba_rl.improve.updates.rules import Proximal
 from samba_rl.learners import LEARNERS, GPModel, LatentModel, Learner
 from samba_rl.models.zeta import LeaveOneOut
 from samba_rl.presets import make_settings
 from samba_rl.runs import Run, load_run, train
 from samba_rl.runs.evaluation import evaluate
+from samba_rl.runs.folder import Default
 from samba_rl.runs.listing import overview
 from samba_rl.runs.summary import name_of
 from samba_rl.tasks.pendulum import SafePendulum
@@ -47,7 +52,7 @@ def test_each_learner_solves_a_trivial_system_in_seconds(learner: str | Learner)
     best = -2.0  # about what full speed and then rest costs
     assert run.evaluate(1000, seed=0).return_mean > 3 * best > 0.2 * uniform
     assert run.evaluate(1000, seed=0, deterministic=True).TV == 0
-    assert run.learner == (learner if isinstance(learner, str) else "own")
+    assert run.learner == (learner if isinstance(learner, str) else "model-expectation-proximal-loo")
     assert run.summary["real_samples"] == run.settings.real_samples
     assert len(run.trials) in (5, 9, 41) and bool(run.improvements) != isinstance(run.row.source, LatentModel)
 
@@ -101,7 +106,11 @@ def test_a_row_of_ones_own_has_the_name_that_it_was_given(tmp_path: Path, capsys
 
 def test_names_of_rows() -> None:
     changed = replace(LEARNERS["samba"], constraint=Chance)
-    assert [name_of(learner) for learner in ("ppo", LEARNERS["ppo"], changed)] == ["ppo", "ppo", "own"]
+    assert [name_of(learner) for learner in ("ppo", LEARNERS["ppo"], changed)] == [
+        "ppo",
+        "ppo",
+        "model-chance-proximal-loo",
+    ]
 
 
 def test_events_are_heard_and_kept(pendulum: Run) -> None:
@@ -183,7 +192,7 @@ def renamed(data: DataSet) -> DataSet:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"data": "x.txt"}, "cannot read earlier data from 'x.txt'; give a .csv or .parquet file"),
+        ({"data": "x.txt"}, "cannot read earlier data from 'x.txt'; give .csv or .parquet files"),
         ({"data": "none.csv"}, "'none.csv' cannot be read as CSV"),
         ({"data": renamed(some_data(Line()))}, "given data set does not fit line: its states are y; expected x"),
         ({"data": DataSet.empty(Schema(("x",), ("u",), ("edge",)))}, "has no transitions"),
@@ -192,6 +201,16 @@ def renamed(data: DataSet) -> DataSet:
         ({"real_samples": 15, "first": {"samples": 11}}, "first.samples = 11 means 20; give at least 30"),
         ({"real_sample": 9}, "no argument or setting 'real_sample'; did you mean 'real_samples'"),
         ({"real_samples": "many"}, "settings.real_samples is 'many'; it must be a whole number"),
+        ({"real_samples": 3, "first": {"samples": 5}}, r"^real_samples = 3: must be at least first\.samples = 5, and"),
+        ({"multiplier": {"slack": math.inf}}, r"^multiplier\.slack = inf: must be at least 0 and at most 100$"),
+        ({"multiplier": {"slack": math.nan}}, r"^multiplier\.slack = nan: must be a number$"),
+        ({"update": ProximalSettings(kl_target=math.nan)}, r"^update\.kl_target = nan: must be a number$"),
+        ({"more_constraints": [{"limit": math.nan}]}, r"^more_constraints\.0\.limit = nan: must be a number$"),
+        ({"constraint": {"limit": 10**400}}, r"settings\.constraint\.limit has too many digits"),
+        ({"episodes": 10**5000}, r"^episodes = about 10\^5000: must be at least 1 and at most 1e9$"),
+        ({"settings": "smoke"}, r"settings is 'smoke'; give what make_settings"),
+        ({"seed": "1"}, "seed = '1'; it must be a whole number"),
+        ({"learner": "sppilco", "weights": {"spread": False}}, r"^weights\.spread has no effect: the learner seeks no"),
         ({"zeta": "entropy"}, r"'zeta' is a choice of the learner, not a setting: give a row, such as LEARNERS\["),
         ({"rule": "trust-region"}, "'rule' is a choice of the learner, not a setting: give a row"),
         ({"traces": "real"}, "'traces' is a choice of the learner, not a setting: give a row"),
@@ -218,20 +237,6 @@ def test_mistakes_are_named_before_anything_real_happens(arguments: dict[str, An
     assert not trials
 
 
-def test_learning_on_a_model_needs_functions() -> None:
-    from samba_rl.tasks.gym.task import GymTask
-
-    def safety(x: torch.Tensor, u: torch.Tensor) -> torch.Tensor:
-        return x[..., 0].abs()
-
-    for task, what in (
-        (GymTask("Pendulum-v1", safety=safety), "its cost is measured"),
-        (GymTask("Pendulum-v1", cost=safety), "its safety cost is measured"),
-    ):
-        with pytest.raises(UserError, match=f"{what}.*Learning on a model needs the cost and the safety cost as func"):
-            train(task, preset="smoke")
-
-
 def test_a_failure_before_the_first_trial_leaves_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(self: Line, workers: int | None = None) -> None:
         raise RuntimeError("no rig")
@@ -240,3 +245,22 @@ def test_a_failure_before_the_first_trial_leaves_no_folder(tmp_path: Path, monke
     with pytest.raises(RuntimeError, match="no rig"):
         train(Line(), preset="smoke", out=tmp_path / "deep" / "down")
     assert not list(tmp_path.iterdir())
+
+
+def test_without_a_folder_a_run_gets_one_and_with_none_it_gets_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    quick: dict[str, Any] = {"preset": "smoke", "seed": 4, "real_samples": 20, "first": {"samples": 10}}
+    runs = [train(Line(), out=Default.FOLDER, **quick) for _ in range(2)]
+    assert [run.folder for run in runs] == [Path("runs/line-samba-4"), Path("runs/line-samba-4-2")]
+    assert "in runs/line-samba-4>" in repr(runs[0]) and same_policy(load_run("runs/line-samba-4", Line()), runs[1])
+    assert train(Line(), out=None, **quick).folder is None
+    assert sorted(path.name for path in Path("runs").iterdir()) == ["line-samba-4", "line-samba-4-2"]
+
+
+def test_the_default_is_a_folder_for_users() -> None:
+    """The tests themselves change it, so another process says what it is."""
+    code = "import inspect, samba_rl; print(inspect.signature(samba_rl.train).parameters['out'].default.value)"
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert said.strip() == "runs/SYSTEM-LEARNER-SEED"

@@ -17,7 +17,7 @@ from samba_rl.cli import main
 from samba_rl.cli.display import MISSED
 from samba_rl.data import DataSet
 from samba_rl.data.journal import Journal
-from samba_rl.errors import Paused, UserError
+from samba_rl.errors import Paused
 from samba_rl.improve.policies import UniformPolicy
 from samba_rl.runs import Run, load_run, resume, train
 from samba_rl.runs.trials import Trial, Trials
@@ -174,18 +174,6 @@ def _schema(task: Line) -> Any:
     from samba_rl.agents.agent import schema_of
 
     return schema_of(task)
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"timeout": 0.0}, "real.timeout = 0.0; give a positive number of seconds"),
-        ({"faults_in_a_row": 0}, "real.faults_in_a_row = 0; it must be at least 1"),
-    ],
-)
-def test_mistakes_are_named(settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(UserError, match=message):
-        RealSettings(**settings)
 
 
 SYSTEM = """

@@ -18,7 +18,7 @@ from samba_rl.events import Event, TrialReport
 from samba_rl.improve.constraints import Chance, Expectation
 from samba_rl.improve.limits import FurtherConstraint, MultiplierSettings
 from samba_rl.learners import LEARNERS
-from samba_rl.models.zeta import Entropy
+from samba_rl.models.zeta import Entropy, LeaveOneOut
 from samba_rl.planet.settings import PlanetSettings
 from samba_rl.presets import make_settings
 from samba_rl.runs import load_run, resume, run_in, train
@@ -83,7 +83,8 @@ def test_the_specification_is_read(learner: str, tmp_path: Path) -> None:
 def test_a_finished_run_is_loaded(learner: str, tmp_path: Path) -> None:
     run = train("safe-pendulum", learner, preset="smoke", seed=5, out=tmp_path / "run")
     loaded = load_run(with_config(tmp_path / "run", config_1(learner)))
-    assert loaded.row == run.row and loaded.settings == expected_settings(learner)
+    row = run.row if run.row.zeta is None else run.row.with_zeta(LeaveOneOut())  # as version 0.1 had it
+    assert loaded.row == row and loaded.settings == expected_settings(learner)
     assert loaded.constraints == run.constraints and loaded.summary == run.summary
     assert all(same_bits(value, loaded.policy.state_dict()[name]) for name, value in run.policy.state_dict().items())
     assert loaded.evaluate(100, seed=0) == run.evaluate(100, seed=0)
@@ -110,7 +111,10 @@ def test_every_choice_of_format_1_is_translated(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"zeta": "x"}, "config.json: settings.zeta is 'x'; it must be one of loo, bootstrap, entropy, none"),
+        (
+            {"zeta": "x"},
+            "config.json: settings.zeta is 'x'; it must be one of loo, loo-observed, bootstrap, entropy, ",
+        ),
         ({"zeta": ["loo"]}, r"config.json: settings.zeta is \['loo'\]; it must be one of"),
         ({"traces": "dreams"}, "config.json: settings.traces is 'dreams'; it must be one of model, real, latent"),
         ({"traces": {}}, "config.json: settings.traces is {}"),

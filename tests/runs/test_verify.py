@@ -76,7 +76,7 @@ def test_every_flipped_bit_is_noticed(folder: Path) -> None:
         ("metrics.jsonl", cut_at_a_line),
         ("metrics.jsonl", lambda path: path.write_bytes(b"")),
         ("real.csv", cut_at_a_line),
-        ("summary.json", lambda path: path.write_text(path.read_text().replace("loo", "lo0") + " ")),
+        ("summary.json", lambda path: path.write_text(path.read_text().replace("samba", "s4mba") + " ")),
         ("manifest.json", lambda path: path.unlink()),
         ("manifest.json", lambda path: path.write_text("{}")),
     ],

@@ -50,7 +50,7 @@ class Drift(gymnasium.Env[Any, Any]):
         if self.fault == "shape":
             observation = np.zeros(3)
         reward = np.nan if self.fault == "nan reward" else -abs(self.x[0])
-        danger = max(0.0, abs(self.x[0]) - 1)
+        danger = 0.0 if self.fault == "safe" else max(0.0, abs(self.x[0]) - 1)
         info: dict[str, Any] = {"cost": danger}
         if self.fault in ("no cost", "six"):
             info = {"speed": 1.0}

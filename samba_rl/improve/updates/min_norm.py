@@ -40,6 +40,22 @@ def min_norm_weights(gradients: Tensor) -> Tensor:
     return torch.from_numpy(weights / weights.sum()).to(gradients.device)
 
 
+def comparable_weights(gradients: Tensor) -> Tensor:
+    """Return weights [K] that sum to 1 and combine gradients [K, P] as the min-norm rule combines their directions.
+
+    The shortest combination of vectors of different lengths belongs to the shortest of them, whatever its importance.
+    Of vectors of unit length it is the direction along which all objectives improve alike. A gradient of zero counts
+    for nothing.
+    """
+    lengths = gradients.double().norm(dim=1)
+    if not bool((lengths > 0).all()):
+        some = (lengths > 0).double()
+        return some / some.sum() if bool(some.any()) else torch.full_like(some, 1 / len(some))
+    weights = min_norm_weights(gradients / lengths[:, None].to(gradients)).to(lengths) / lengths
+    shares: Tensor = weights / weights.sum()
+    return shares
+
+
 def policy_gradients(policy: GaussianPolicy, inputs: Tensor, raw: Tensor, advantages: Tensor) -> Tensor:
     """Compute the gradients [K, P] of K objectives from advantages [K, N] of actions [N, nu] at inputs [N, no]."""
     parameters = list(policy.parameters())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, final
+from typing import Annotated, Literal, NamedTuple, final
 
 import torch
 from torch import Generator, Tensor, nn
@@ -21,6 +21,7 @@ from samba_rl.improve.updates.networks import (
     shuffled,
 )
 from samba_rl.improve.updates.regression import CriticRegression
+from samba_rl.ranges import Count, In, Rate
 from samba_rl.types import State
 
 
@@ -28,32 +29,30 @@ from samba_rl.types import State
 class ProximalSettings:
     """Clipped policy steps (PPO), and the regression of the critics."""
 
-    epochs: int = 10
+    epochs: Annotated[int, In("[1, 100000]")] = 10
     """Maximum number of passes over the batch."""
-    minibatch: int = 3_000
+    minibatch: Count = 3_000
     """Number of steps in one minibatch."""
-    policy_rate: float = 2e-3
+    policy_rate: Rate = 2e-3
     """Initial learning rate of the policy (Adam)."""
-    kl_target: float | None = 0.01
+    kl_target: Annotated[float, In("(0, 10]")] | None = 0.01
     """KL divergence that one update should cause. The learning rate is multiplied by 1.5 if the policy moved by less
     than half of it, divided by 1.5 if by more than twice of it, and stays within a tenth and ten times `policy_rate`.
     None: constant learning rate."""
-    critic_rate: float = 3e-3
+    critic_rate: Rate = 3e-3
     """Learning rate of the critics (Adam)."""
-    clip: float = 0.2
+    clip: Annotated[float, In("(0, 10]")] = 0.2
     """Relative change of an action's probability beyond which its gradient is cut off."""
-    kl_stop: float | None = 0.1
-    """KL divergence from the policy before the update beyond which the policy rests for the remaining passes. None: the
-    policy moves in every pass."""
+    kl_stop: Annotated[float, In("(0, 1e9]")] | None = 0.1
+    """KL divergence from the policy before the update beyond which it rests for the remaining passes. None: never."""
     standardise: bool = True
     """Whether advantages are shifted and scaled to mean 0 and standard deviation 1 before the policy's steps."""
-    max_gradient_norm: float = 0.5
-    """Norm to which longer gradients of the policy or the critics are shortened."""
-    entropy: float = 0.0
-    """Weight of the policy's entropy, in standard deviations of the advantage."""
+    max_gradient_norm: Annotated[float, In("(0, inf]")] = 0.5
+    """Norm to which longer gradients of the policy or the critics are shortened; inf: never."""
+    entropy: Annotated[float, In("[-100, 100]")] = 0.0
+    """Weight of the policy's entropy, in standard deviations of the advantage; below 0 noise is penalised."""
     critic_loss: Literal["squared", "clipped"] = "squared"
-    """Loss of the critics. squared: the squared error. clipped: values stay within `clip` of those before the update,
-    as in PPO."""
+    """Loss of the critics. squared: the squared error. clipped: values stay within `clip` of old ones, as in PPO."""
 
 
 @final

@@ -5,49 +5,36 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, final
+from typing import Annotated, NamedTuple, final
 
 import torch
 from torch import Tensor
 
-from samba_rl.errors import UserError
 from samba_rl.improve.policies import GaussianPolicy
 from samba_rl.improve.updates.batch import Batch
 from samba_rl.improve.updates.fisher import FisherProduct, conjugate_gradient, spread
 from samba_rl.improve.updates.min_norm import policy_gradients
 from samba_rl.improve.updates.natural import NaturalStep
+from samba_rl.ranges import Count, In
 
 
 @dataclass(frozen=True)
 class TrustRegionSettings:
     """Natural-gradient steps within a trust region (TRPO and CPO)."""
 
-    kl: float = 0.01
+    kl: Annotated[float, In("(0, 10]")] = 0.01
     """Upper bound of the mean KL divergence between the policies before and after an update."""
-    damping: float = 0.01
+    damping: Annotated[float, In("[0, 1e6]")] = 0.01
     """Number added to the diagonal of the Fisher matrix, which limits directions that hardly change the policy."""
-    cg_iterations: int = 10
+    cg_iterations: Annotated[int, In("[1, 10000]")] = 10
     """Number of conjugate-gradient iterations that approximate the inverse of the Fisher matrix."""
-    backtracks: int = 10
+    backtracks: Annotated[int, In("[0, 1000]")] = 10
     """Number of times that a step is shortened before it is given up."""
-    shrink: float = 0.8
-    """Factor by which a step is shortened each time, between 0 and 1."""
-    fisher_samples: int | None = 5_000
+    shrink: Annotated[float, In("(0, 1)")] = 0.8
+    """Factor by which a step is shortened each time."""
+    fisher_samples: Count | None = 5_000
     """Maximum number of steps, evenly spread over the batch, in the Fisher matrix. It is most of the work and need not
     be as exact as the gradient. None: all steps."""
-
-    def __post_init__(self) -> None:
-        samples = self.fisher_samples
-        for name, fine, must in (
-            ("kl", 0 < self.kl < math.inf, "positive; 0.01 is usual"),
-            ("damping", 0 <= self.damping < math.inf, "at least zero; 0.01 is usual"),
-            ("cg_iterations", self.cg_iterations >= 1, "at least 1; 10 is usual"),
-            ("backtracks", self.backtracks >= 0, "at least zero; 10 is usual"),
-            ("shrink", 0 < self.shrink < 1, "between zero and one; 0.8 is usual"),
-            ("fisher_samples", samples is None or samples >= 1, "at least 1, or none for all"),
-        ):
-            if not fine:
-                raise UserError(f"trust_region.{name} = {getattr(self, name)}; it must be {must}")
 
 
 class StepReport(NamedTuple):

@@ -64,6 +64,7 @@ class GuardedWorld:
         self._timed: Timed | None = None
         if isinstance(world, SimulatedWorld):
             world.timeout = timeout
+            world.isolate()
         elif timeout is not None and not isinstance(world, EquationsWorld):
             self._timed = Timed()
         self._called_at = ""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, final
 
 from samba_rl.errors import UserError
 from samba_rl.tasks.faults.processes import Worker, call_workers
-from samba_rl.tasks.faults.timed import START_LIMIT, Answer, Call, InProcess
+from samba_rl.tasks.faults.timed import START_LIMIT, Answer, Call, Died, InProcess
 
 if TYPE_CHECKING:
     from samba_rl.tasks.simulation import Simulation
@@ -21,6 +21,8 @@ class SimulationPool:
     def __init__(self, factory: Callable[[], Simulation], workers: int, *, rig: bool) -> None:
         self.timeout: float | None = None
         """Time limit for one reset or step of an episode, in seconds; None means no limit."""
+        self.isolated = False
+        """Whether a single episode runs in a process of its own too, where one can be started."""
         self._factory = factory
         self._rig = rig
         self._max_workers = workers
@@ -44,7 +46,7 @@ class SimulationPool:
 
     def prepare(self, n: int) -> None:
         """Make simulations ready for n episodes, replacing those that failed."""
-        self._spread = self._max_workers > 0 and (n > 1 or self.timeout is not None)
+        self._spread = self._max_workers > 0 and (n > 1 or self.timeout is not None or self._can_isolate())
         if not self._spread:
             if self._lost(self._local) and not self.hung:
                 # A simulation that failed may fail to close as well.
@@ -63,6 +65,24 @@ class SimulationPool:
             self.call("prepare", new, [()] * len(new))
         for slot in new:
             self._host(slot).slots.add(slot)
+
+    def _can_isolate(self) -> bool:
+        """Return whether single episodes have a process of their own; start it, if it is the first time.
+
+        There is none for a factory that cannot be sent to a process, or in a script that processes cannot import.
+        """
+        if self.isolated and not self._workers:
+            try:
+                worker = Worker(self._factory)
+            except Exception:
+                self.isolated = False
+                return False
+            worker.settle(None)
+            if isinstance(worker.failure, Died):
+                self.isolated = False
+                return False
+            self._workers.append(worker)
+        return self.isolated
 
     def call(self, method: str, slots: list[int], arguments: Sequence[Call]) -> list[Any]:
         """Call a method for each slot, in parallel across processes, and return the results in the order of `slots`."""

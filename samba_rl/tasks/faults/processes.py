@@ -19,6 +19,7 @@ from samba_rl.tasks.faults.timed import (
     START_LIMIT,
     Answer,
     Call,
+    Died,
     NoAnswer,
     SimulationError,
     call_method,
@@ -37,6 +38,18 @@ def _picklable(error: Exception) -> Exception:
     if isinstance(error, UserError):
         return UserError(str(error))
     return SimulationError(one_line(error), "".join(traceback.format_exception(error)))
+
+
+def _seed_everything(seed: int) -> None:
+    """Seed the random numbers that all code of a process shares, so that a system that uses them can be repeated."""
+    import random
+
+    import numpy as np
+    import torch
+
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+    torch.manual_seed(seed)
 
 
 def _serve(pipe: Connection, factory: bytes) -> None:
@@ -58,6 +71,8 @@ def _serve(pipe: Connection, factory: bytes) -> None:
                 method, calls, one_by_one = pipe.recv()
                 answers: list[Answer] = []
                 for call in calls:
+                    if method == "reset":
+                        _seed_everything(call[1])
                     try:
                         answers.append((True, call_method(simulation, method, call)))
                     except Exception as error:
@@ -80,6 +95,14 @@ def interrupts_held() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _signal_name(code: int | None) -> str:
+    """Return the name of the signal that ended a process, with a comma; empty if none did."""
+    try:
+        return f", {signal.Signals(-code).name}" if code is not None and code < 0 else ""
+    except ValueError:
+        return ""
 
 
 @final
@@ -109,7 +132,7 @@ class Worker:
 
     def send(self, method: str, calls: Sequence[Call], timeout: float | None) -> None:
         """Send calls of a method; with a timeout, each is answered separately, to show which one does not return."""
-        self._settle(timeout)
+        self.settle(timeout)
         if self.failure is not None:
             return
         try:
@@ -134,7 +157,7 @@ class Worker:
         self._pending -= len(answers)
         return answers
 
-    def _settle(self, timeout: float | None) -> None:
+    def settle(self, timeout: float | None) -> None:
         """Wait until the process is ready and discard answers left over after Ctrl-C."""
         while self._pending and self.failure is None:
             if timeout is not None and not self.pipe.poll(limit := max(timeout, START_LIMIT)):
@@ -147,12 +170,14 @@ class Worker:
 
     def _die(self) -> None:
         self._process.join(timeout=CLOSE_LIMIT)
-        self.end(
-            RuntimeError(
-                f"a simulation process died (exit code {self._process.exitcode}). In a script, start the run under "
-                'if __name__ == "__main__": so that processes can import it, or run in this process with workers=0'
+        code = self._process.exitcode
+        text = f"a simulation process died (exit code {code}{_signal_name(code)})"
+        if not self._ready:
+            text += (
+                '. In a script, start the run under if __name__ == "__main__": so that processes can import it, or run '
+                "in this process with workers=0"
             )
-        )
+        self.end(Died(text))
 
     def _lose(self, error: BaseException) -> None:
         """End the process: a message may have been cut in half, and the next one would be misread."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, final
 
-from samba_rl.errors import UserError
+from samba_rl.errors import UserError, printable
 
 if TYPE_CHECKING:
     from samba_rl.tasks.simulation import Simulation
@@ -37,6 +37,11 @@ class NoAnswer(TimeoutError):  # noqa: N818 - reads as what happened
 
 
 @final
+class Died(RuntimeError):  # noqa: N818 - reads as what happened
+    """A simulation process ended by itself."""
+
+
+@final
 class SimulationError(RuntimeError):
     """A simulation raised an exception in its own process."""
 
@@ -54,10 +59,10 @@ def one_line(error: BaseException) -> str:
     """Return an exception in one line, with its type unless the message is written for users."""
     if isinstance(error, SimulationError):
         return error.summary
-    text = " ".join(str(error).split())
+    text = printable(" ".join(str(error).split()))
     if len(text) > 500:
         text = f"{text[:500]}…"
-    if isinstance(error, UserError | NoAnswer):
+    if isinstance(error, UserError | NoAnswer | Died):
         return text
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
@@ -68,7 +73,11 @@ def call_method(simulation: Simulation, method: str, call: Call) -> object:
         return None
     if method == "set_state" and not hasattr(simulation, method):
         raise UserError("this simulation keeps no state across resets; restore the state in the one that it came from")
-    return getattr(simulation, method)(*call)
+    try:
+        return getattr(simulation, method)(*call)
+    except SystemExit as error:
+        # Not a wish of the user, and it would end the program without a word.
+        raise RuntimeError(f"it called sys.exit({error.code!r})") from error
 
 
 class _Request:

@@ -15,6 +15,7 @@ from gymnasium.spaces.utils import flatdim, flatten_space
 
 from samba_rl.errors import UserError, did_you_mean
 from samba_rl.tasks.fetch_reach import import_robots
+from samba_rl.tasks.gym.names import default_names
 from samba_rl.tasks.task import Quantity
 
 AnyEnv: TypeAlias = gymnasium.Env[Any, Any]
@@ -88,8 +89,9 @@ def find_spec(env_id: str) -> EnvSpec:
     if module:
         try:
             importlib.import_module(module)
-        except ImportError as error:
-            raise UserError(f"{env_id}: the package '{module}' cannot be imported: {error}") from error
+        except (Exception, SystemExit) as error:
+            why = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+            raise UserError(f"{env_id}: the package '{module}' cannot be imported: {why}") from error
     elif bare not in gymnasium.registry:
         # Gymnasium-Robotics registers its ids when it is imported, if it is installed.
         with contextlib.suppress(ImportError):
@@ -144,7 +146,8 @@ def observed(env: AnyEnv, name: str) -> tuple[Quantity, ...]:
     if size == 0:
         raise UserError(f"{name}: its observations ({env.observation_space}) are empty")
     low, high = box.low.ravel(), box.high.ravel()
-    return tuple(Quantity(f"observation {i}", "", float(low[i]), float(high[i])) for i in range(size))
+    names = default_names(env.observation_space, "observation")
+    return tuple(Quantity(names[i], "", float(low[i]), float(high[i])) for i in range(size))
 
 
 def time_limit(source: Source, env: AnyEnv) -> int | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import SupportsFloat
 
@@ -11,14 +12,24 @@ import numpy as np
 import torch
 from gymnasium.spaces.utils import flatten
 from numpy.typing import NDArray
+from torch import Tensor
 
 from samba_rl.errors import UserError
 from samba_rl.tasks.gym.adapters import AnyEnv, Source, action_box, make_env, name_of, observed, time_limit
-from samba_rl.tasks.gym.check_costs import check_function, check_measured_cost, check_measured_safety
+from samba_rl.tasks.gym.check_costs import (
+    check_function,
+    check_measured_cost,
+    check_measured_safety,
+    check_sign,
+    note_measured,
+)
 from samba_rl.tasks.gym.findings import Finding, Findings
+from samba_rl.tasks.gym.names import described
 from samba_rl.tasks.gym.task import Function, GymTask
+from samba_rl.tasks.rollout import rollout
+from samba_rl.tasks.task import Quantity, Task, no_costs_yet
 
-__all__ = ["Finding", "check_env"]
+__all__ = ["Finding", "check_env", "check_task"]
 
 EPISODES = 3
 """Number of random episodes to try."""
@@ -39,10 +50,64 @@ class _Experience:
     info_keys: set[str] = field(default_factory=set)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Functions:
+    """Users' functions of states and actions; None where there is none."""
+
+    safety: Function | None = None
+    cost: Function | None = None
+    violation: Function | None = None
+    done: Callable[[Tensor], Tensor] | None = None
+
+
 def check_env(
-    source: Source, *, safety: Function | None = None, cost: Function | None = None, horizon: int | None = None
+    source: Source,
+    *,
+    safety: Function | None = None,
+    cost: Function | None = None,
+    horizon: int | None = None,
 ) -> list[Finding]:
     """Try an environment with its functions; it can be used if no finding has the level "problem"."""
+    return _check(source, Functions(safety=safety, cost=cost), horizon, None)
+
+
+def check_task(task: Task) -> list[Finding]:
+    """Try a task as `check_env` tries an environment."""
+    if isinstance(task, GymTask):
+        functions = Functions(
+            safety=task.safety_function,
+            cost=task.cost_function,
+            violation=task.violation_function,
+            done=task.done_function,
+        )
+        return _check(task.env, functions, task.horizon, task)
+    findings = Findings()
+    findings.fine("actions", described(task.actions))
+    findings.fine("observations", described(task.observations))
+    low, high = task.action_bounds()
+    world = task.world(0)
+    try:
+        traces = rollout(
+            world,
+            lambda o, g: low + (high - low) * torch.rand(len(o), len(low), generator=g, dtype=torch.float64),
+            EPISODES if task.parallel else 1,
+            min(task.horizon, STEPS),
+            generator=torch.Generator().manual_seed(SEED),
+        )
+    except Exception as error:
+        findings.problem("step", f"random steps raised {type(error).__name__}: {error}")
+        return findings.list
+    finally:
+        world.close()
+    findings.fine("step", f"{traces.steps} random steps")
+    x, u = traces.x[:, 1:][traces.active], traces.u[traces.active]
+    check_function("safety", task.safety, x, u, findings)
+    check_function("cost", task.cost, x, u, findings)
+    return findings.list
+
+
+def _check(source: Source, given: Functions, horizon: int | None, task: GymTask | None) -> list[Finding]:
+    """Try an environment, as the task that it belongs to, if there is one."""
     findings = Findings()
     try:
         env = make_env(source)
@@ -50,32 +115,49 @@ def check_env(
         findings.problem("environment", str(error))
         return findings.list
     try:
-        fits = _check_description(env, source, horizon, findings)
+        fits = _check_description(env, source, horizon, findings, None if task is None else task.states)
         if not fits or not _check_reset(env, findings):
             return findings.list
         limit = horizon or time_limit(source, env) or STEPS
         experience = _try_episodes(env, min(limit, STEPS), findings)
         if experience is None:
             return findings.list
-        if cost is None:
+        if given.cost is None:
             check_measured_cost(experience.rewards, findings)
-        if safety is None:
+        if given.safety is None:
             check_measured_safety(experience.costs, experience.info_keys, findings)
         _check_repeatable_steps(env, findings)
     finally:
         if not isinstance(source, gymnasium.Env):
             env.close()
-    if (safety is not None or cost is not None) and experience.states:
-        task = GymTask(source, safety=safety, cost=cost, horizon=limit)
-        x, u = torch.from_numpy(np.stack(experience.states)), torch.from_numpy(np.stack(experience.actions))
-        if safety is not None:
-            check_function("safety", task.safety, x, u, findings)
-        if cost is not None:
-            check_function("cost", task.cost, x, u, findings)
+    measured_safety = given.safety is None and not findings.problems_of("safety")
+    note_measured(cost=given.cost is None, safety=measured_safety, findings=findings)
+    if experience.states:
+        as_task = task or GymTask(source, safety=given.safety, cost=given.cost, horizon=limit)
+        _check_functions(as_task, given, experience, findings)
     return findings.list
 
 
-def _check_description(env: AnyEnv, source: Source, horizon: int | None, findings: Findings) -> bool:
+def _check_functions(task: GymTask, given: Functions, experience: _Experience, findings: Findings) -> None:
+    """Try the functions that are given on what random actions led to."""
+    x, u = torch.from_numpy(np.stack(experience.states)), torch.from_numpy(np.stack(experience.actions))
+    before = findings.problems_of()
+    if given.safety is not None:
+        check_function("safety", task.safety, x, u, findings)
+    if given.violation is not None and findings.problems_of() == before:
+        check_function("violation", task.violation, x, u, findings)
+    if given.done is not None:
+        check_function("done", lambda x, _: task.done(x, no_costs_yet(task, x)), x, u, findings)
+    if given.cost is not None:
+        before = findings.problems_of()
+        check_function("cost", task.cost, x, u, findings)
+        if findings.problems_of() == before:
+            check_sign(task.cost(x, u), experience.rewards, findings)
+
+
+def _check_description(
+    env: AnyEnv, source: Source, horizon: int | None, findings: Findings, states: tuple[Quantity, ...] | None
+) -> bool:
     """Check the spaces and the time limit; return False if no episode can be tried."""
     name, fits = name_of(source), True
     try:
@@ -86,7 +168,7 @@ def _check_description(env: AnyEnv, source: Source, horizon: int | None, finding
         findings.problem("actions", str(error))
         fits = False
     try:
-        findings.fine("observations", f"{len(observed(env, name))} numbers")
+        findings.fine("observations", described(observed(env, name) if states is None else states))
     except UserError as error:
         findings.problem("observations", str(error))
         fits = False

@@ -12,6 +12,53 @@ from torch import Tensor
 from samba_rl.errors import UserError
 from samba_rl.tasks.gym.findings import Findings
 
+SIGN_STEPS = 20
+"""Least number of steps for a comparison of a cost with the reward."""
+OPPOSITE, DOUBTFUL = -0.9, -0.3
+"""Rank correlations of a cost with the negative reward: at most the first is a wrong sign, the second may be."""
+
+
+def note_measured(*, cost: bool, safety: bool, findings: Findings) -> None:
+    """Say which learners can use a system whose cost or safety cost is measured."""
+    measured = " and the ".join(what for what, is_so in (("cost", cost), ("safety cost", safety)) if is_so)
+    if not measured:
+        return
+    flags = " and ".join(flag for flag, is_so in (("cost=", cost), ("safety=", safety)) if is_so)
+    findings.note(
+        "learners",
+        f"the {measured} {'are' if cost and safety else 'is'} measured, so learners on a GP model (samba, sppilco, "
+        f"ppilco) cannot imagine {'them' if cost and safety else 'it'}: give {flags} as functions of states and "
+        "actions. Learners on real trials (--learner ppo, sppo, trpo, strpo, cpo) and planet can be used as it is",
+    )
+
+
+def check_sign(costs: Tensor, rewards: list[float], findings: Findings) -> None:
+    """Compare a user's costs [N] with the negative rewards of the same steps: they should rise and fall together."""
+    given, paid = costs.double().numpy(), -np.array(rewards)
+    if len(paid) < SIGN_STEPS or np.ptp(given) == 0 or np.ptp(paid) == 0:
+        return
+    both = float(np.corrcoef(_ranks(given), _ranks(paid))[0, 1])
+    if both <= OPPOSITE:
+        findings.problem(
+            "cost",
+            f"the cost function falls where the negative reward rises (rank correlation {both:.2f} over "
+            f"{len(paid)} random steps): it has the wrong sign. A cost is what should be small; return the negative "
+            "of a reward",
+        )
+    elif both <= DOUBTFUL:
+        findings.note(
+            "cost",
+            f"the cost function often falls where the negative reward rises (rank correlation {both:.2f} over "
+            f"{len(paid)} random steps); check that it is small where the system should be",
+        )
+
+
+def _ranks(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the ranks of values [N]; equal values share their mean rank."""
+    _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
+    ranks: NDArray[np.float64] = np.cumsum(counts) - (counts - 1) / 2
+    return ranks[place.reshape(values.shape)]
+
 
 def check_measured_cost(rewards: list[float], findings: Findings) -> None:
     """Report the range of the cost, the negative reward."""
@@ -43,7 +90,7 @@ def check_measured_safety(costs: list[object], info_keys: set[str], findings: Fi
     except (TypeError, ValueError):
         findings.problem("safety", f'info["cost"] is {costs[0]!r}; it must be a number')
         return
-    _check_safety_values(values, 'info["cost"]', findings)
+    _check_safety_values(values, 'info["cost"]', findings, measured=True)
 
 
 def check_function(
@@ -73,7 +120,9 @@ def check_function(
         return
     values = whole.double().numpy().reshape(len(x), -1)
     if what == "safety":
-        _check_safety_values(values, "the safety function", findings)
+        _check_safety_values(values, "the safety function", findings, measured=False)
+    elif what != "cost":
+        findings.fine(what, f"the {what} function, True in {values.any(1).mean():.0%} of steps")
     elif np.isfinite(values).all():
         findings.fine(what, f"the cost function, seen from {values.min():.4g} to {values.max():.4g}")
     else:
@@ -81,7 +130,7 @@ def check_function(
         findings.problem(what, f"the cost function is NaN or infinite in {bad} of {values.size} states")
 
 
-def _check_safety_values(values: NDArray[np.float64], what: str, findings: Findings) -> None:
+def _check_safety_values(values: NDArray[np.float64], what: str, findings: Findings, *, measured: bool) -> None:
     """Check that safety costs are finite and not negative."""
     if not np.isfinite(values).all():
         bad = int((~np.isfinite(values)).sum())
@@ -96,6 +145,18 @@ def _check_safety_values(values: NDArray[np.float64], what: str, findings: Findi
         "safety",
         f"{what}, seen from {values.min():.4g} to {values.max():.4g}, positive in {(values > 0).mean():.0%} of values",
     )
+    if values.max() <= 0 and measured:
+        findings.note(
+            "safety",
+            f"{what} was never positive; learners on a model know of no danger until a trial measures some. A function "
+            "with --safety module:function would tell them before",
+        )
+    elif values.max() <= 0:
+        findings.note(
+            "safety",
+            f"{what} is never positive in {len(values)} random steps, so nothing shows that it ever is; try it on a "
+            "state that you know to be unsafe",
+        )
     if values.max() > 1:
         findings.note(
             "safety", f"{what} exceeds 1; that works, but limits are then in its units, not in [0, 1] per step"

@@ -25,6 +25,10 @@ class Findings:
     def __init__(self) -> None:
         self.list: list[Finding] = []
 
+    def problems_of(self, subject: str = "") -> int:
+        """Return the number of problems so far, of one subject or (if empty) of all."""
+        return sum(finding.level == "problem" and subject in ("", finding.subject) for finding in self.list)
+
     def fine(self, subject: str, text: str) -> None:
         """Add a check that passed."""
         self.list.append(Finding("fine", subject, text))

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from samba_rl.errors import UserError
 from samba_rl.tasks.gym.adapters import AnyEnv, Info, Source, make_env
+from samba_rl.tasks.gym.history import History
 from samba_rl.tasks.gym.persistence import restore_state, saved_state
 from samba_rl.tasks.simulation import Outcome
 
@@ -38,18 +39,20 @@ class GymSimulationFactory:
     """Costs that the environments measure."""
     constraints: tuple[str, ...]
     """Names of the safety costs."""
+    history: int = 1
+    """Number of observations in the state."""
 
     def __call__(self) -> GymSimulation:
         """Make a simulation without episodes."""
-        return GymSimulation(self.source, self.measures, self.constraints)
+        return GymSimulation(self.source, self.measures, self.constraints, self.history)
 
 
 @final
 class GymSimulation:
     """Numbered Gymnasium environments, made when they are first needed."""
 
-    def __init__(self, source: Source, measures: Measures, constraints: tuple[str, ...]) -> None:
-        self._source = source
+    def __init__(self, source: Source, measures: Measures, constraints: tuple[str, ...], history: int = 1) -> None:
+        self._source, self._history = source, history
         self._measures = measures
         self._constraints = constraints
         self._envs: dict[int, AnyEnv] = {}
@@ -109,7 +112,8 @@ class GymSimulation:
                     "a single environment runs one episode at a time; to run several at once, give an id or a function "
                     "that makes environments"
                 )
-            self._envs[slot] = make_env(self._source)
+            env = make_env(self._source)
+            self._envs[slot] = env if self._history == 1 else History(env, self._history)
         return self._envs[slot]
 
     def _safety(self, env: AnyEnv, info: Info) -> tuple[float, ...]:

@@ -11,7 +11,12 @@ from torch import Tensor
 
 from samba_rl.improve.objectives import Cost, Information
 from samba_rl.improve.policies import GaussianPolicy
-from samba_rl.improve.updates.min_norm import min_norm_weight, min_norm_weights, policy_gradients
+from samba_rl.improve.updates.min_norm import (
+    comparable_weights,
+    min_norm_weight,
+    min_norm_weights,
+    policy_gradients,
+)
 from samba_rl.models.zeta import LeaveOneOut
 from tests.traces import by_hand, double, last_layer, seeded, simple_policy
 
@@ -243,3 +248,34 @@ def test_a_step_along_the_shortest_combination_costs_less_and_teaches_more() -> 
     change = ratio - 1
     assert float((change * (raw - 1).square()).mean()) < 0  # the cost falls
     assert float((change * -(raw + 1).square()).mean()) > 0  # ζ rises
+
+
+# Gradients of any length ----------------------------------------------------------------------------------------------
+
+
+@given(gradient_pairs())
+def test_comparable_weights_lead_along_the_bisector_whatever_the_lengths(pair: tuple[Tensor, Tensor]) -> None:
+    first, second = pair
+    units = [each / each.norm() for each in pair]
+    assume(float((units[0] + units[1]).norm()) > 1e-3)
+    weights = comparable_weights(torch.stack(pair))
+    assert float(weights.sum()) == pytest.approx(1) and float(weights.min()) >= 0
+    along = weights[0] * first + weights[1] * second
+    direction = along / along.norm()
+    assert torch.allclose(direction, (units[0] + units[1]) / (units[0] + units[1]).norm(), atol=1e-6)
+    # Minus that direction descends both objectives, and both alike.
+    assert float(direction @ units[0]) == pytest.approx(float(direction @ units[1]), abs=1e-6)
+    assert float(direction @ units[0]) > 0
+
+
+@pytest.mark.parametrize(
+    ("gradients", "weights"),
+    [
+        ([[3.0, 0.0], [0.0, 1.0]], [0.25, 0.75]),  # the longer one counts less, so that both count alike
+        ([[0.0, 0.0], [0.0, 1.0]], [0.0, 1.0]),
+        ([[0.0, 2.0], [0.0, 0.0]], [1.0, 0.0]),
+        ([[0.0, 0.0], [0.0, 0.0]], [0.5, 0.5]),
+    ],
+)
+def test_comparable_weights_by_hand(gradients: list[list[float]], weights: list[float]) -> None:
+    assert comparable_weights(double(gradients)).tolist() == pytest.approx(weights)

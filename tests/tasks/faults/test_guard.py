@@ -92,7 +92,7 @@ def test_a_process_that_hangs_or_dies_is_ended_and_replaced() -> None:
 
     traces = rollout(world, script(4, {0: (1, "death")}), 4, generator=seeded())
     assert sorted((fault.episode, fault.step) for fault in world.faults) == [(0, 1), (2, 1)]
-    assert re.match(r"Moody: step 1 failed: RuntimeError: .* died \(exit code -9\)", world.faults[0].text)
+    assert re.match(r"Moody: step 1 failed: a simulation process died \(exit code -9, SIGKILL\)", world.faults[0].text)
     assert torch.equal(traces.x[[1, 3]], undisturbed.x[[1, 3]])
 
     # With a timeout, a single episode runs in a process too.

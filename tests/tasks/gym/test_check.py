@@ -2,9 +2,13 @@
 
 from typing import Any
 
+import numpy as np
 import pytest
 
-from samba_rl.tasks.gym.check import Finding, check_env
+from samba_rl import GymTask, SafePendulum, Task
+from samba_rl.tasks.gym.check import Finding, check_env, check_task
+from samba_rl.tasks.gym.check_costs import _ranks
+from tests.line import Line
 from tests.tasks import own_envs
 from tests.tasks.own_envs import Drift
 
@@ -56,7 +60,12 @@ def test_each_fault_is_explained(fault: str, subject: str, words: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fault", "subject", "words"), [("noisy", "repeatable", "different states"), ("large cost", "safety", "exceeds 1")]
+    ("fault", "subject", "words"),
+    [
+        ("noisy", "repeatable", "different states"),
+        ("large cost", "safety", "exceeds 1"),
+        ("safe", "safety", "was never positive; learners on a model know of no"),
+    ],
 )
 def test_what_is_unusual_but_usable_is_noted(fault: str, subject: str, words: str) -> None:
     findings = check_env(lambda: Drift(fault), horizon=20)
@@ -90,3 +99,52 @@ def test_unknown_ids_missing_packages_and_time_limits() -> None:
     assert problems(check_env("OwnEndless-v0"))[0][0] == "horizon"
     assert problems(check_env("OwnEndless-v0", horizon=9)) == []
     assert problems(check_env("OwnEndless-v0", horizon=0))[0][1].startswith("horizon = 0")
+
+
+def findings_of(level: str, **functions: Any) -> dict[str, str]:
+    found = check_env("OwnDrift-v0", **{"safety": own_envs.danger, **functions})
+    return {finding.subject: finding.text for finding in found if finding.level == level}
+
+
+def test_a_cost_is_compared_with_the_reward() -> None:
+    # The reward is -|x|, so these costs agree with it, oppose it, do so now and then, and have nothing to do with it.
+    assert findings_of("problem", cost=lambda x, u: x[..., 0].square()) == {}
+    assert "rank correlation -1.00" in findings_of("problem", cost=lambda x, u: -x[..., 0].square())["cost"]
+    mixed = findings_of("note", cost=lambda x, u: 5 * u[..., 0].abs() - x[..., 0].abs())
+    assert "often falls where the negative reward rises" in mixed["cost"]
+    assert "cost" not in {**findings_of("note", cost=lambda x, u: 0 * x[..., 0] + 1)}
+
+
+def test_equal_values_share_their_mean_rank() -> None:
+    assert _ranks(np.array([3.0, 1.0, 3.0, 2.0])).tolist() == [3.5, 1.0, 3.5, 2.0]
+
+
+def test_a_safety_cost_that_is_never_positive_is_noted() -> None:
+    notes = findings_of("note", safety=lambda x, u: 0 * x[..., 0])
+    assert "is never positive in" in notes["safety"]
+
+
+def test_who_can_learn_from_measured_costs_is_said() -> None:
+    assert "the cost and the safety cost are measured" in findings_of("note", safety=None)["learners"]
+    assert "give cost= as functions" in findings_of("note")["learners"]
+    assert "learners" not in findings_of("note", cost=lambda x, u: x[..., 0].abs())
+
+
+def test_a_task_is_checked_with_all_its_functions() -> None:
+    task = GymTask(
+        "OwnDrift-v0", safety=own_envs.danger, cost=lambda x, u: x[..., 0].abs(), violation=lambda x, u: x[..., 0],
+        done=lambda x: x[..., 9] > 0, states=["place [m]", "push"],
+    )  # fmt: skip
+    findings = check_task(task)
+    found = dict(problems(findings))
+    assert "violation function returned torch.float64" in found["violation"]
+    assert "done function raised IndexError" in found["done"]
+    texts = {finding.subject: finding.text for finding in findings}
+    assert texts["observations"] == "2: place [m], push"
+
+
+@pytest.mark.parametrize("task", [SafePendulum(), Line()], ids=lambda task: task.name)
+def test_a_task_that_is_no_environment_is_checked(task: Task) -> None:
+    findings = check_task(task)
+    assert problems(findings) == []
+    assert [f.subject for f in findings if f.level == "fine"] == ["actions", "observations", "step", "safety", "cost"]

@@ -1,0 +1,84 @@
+"""The forecast of a trial: what the model expects of a policy that has not made it yet."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+
+from torch import Generator
+
+from samba_rl.agents.agent import AnyAgent
+from samba_rl.agents.policy_gradient import Agent
+from samba_rl.improve.constraints import estimate
+from samba_rl.improve.policies import GaussianPolicy
+from samba_rl.types import Policy
+
+TRAJECTORIES = 500
+"""Number of imagined trajectories."""
+QUANTILES = (0.05, 0.95)
+"""Range of the return that is given beside its mean."""
+
+
+@dataclass(frozen=True)
+class LimitForecast:
+    """What the model expects of one limit."""
+
+    words: str
+    """Description of the constrained value."""
+    value: float
+    """Its value on imagined trajectories."""
+    limit: float
+    """Its limit."""
+    bound: float | None = None
+    """Upper confidence bound by which the gate judged the policy; None if nothing was judged."""
+    accepted: float | None = None
+    """Value that the bound may reach."""
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What the model expects of the next trial."""
+
+    return_mean: float
+    """Mean return."""
+    return_low: float
+    """Return that 5 % of the imagined trajectories do not reach."""
+    return_high: float
+    """Return that 5 % of them exceed."""
+    limits: tuple[LimitForecast, ...]
+    """Each limit."""
+    passes: bool | None
+    """Verdict of the gate: whether every bound is within what is accepted; None if nothing was judged."""
+    start: tuple[float, ...]
+    """Mean of the states in which episodes have started."""
+    first_action: tuple[float, ...]
+    """Action of the policy there, without noise and inside the bounds."""
+
+
+def forecast(agent: AnyAgent, policy: Policy) -> Forecast | None:
+    """Return what the agent's model expects of a policy; None without a model. The agent stays as it is."""
+    if not (isinstance(agent, Agent) and agent.model is not None and len(agent.model)):
+        return None
+    imagine = agent._experience.imagine
+    assert imagine is not None and isinstance(policy, GaussianPolicy)
+    moved = copy.deepcopy(policy).to(agent.device)
+    traces = imagine(None)(moved, TRAJECTORIES, Generator(agent.device).manual_seed(0))
+    low, high = traces.returns.quantile(traces.returns.new_tensor(QUANTILES)).tolist()
+    verdict = agent.verdict
+    bounds = (None,) * len(agent.constraints) if verdict is None else verdict.bounds
+    accepted = (None,) * len(agent.constraints) if verdict is None else verdict.ceilings
+    steps = agent.data.transitions
+    start = steps.x[steps.step == 0].mean(0, keepdim=True)
+    action = agent.task.clip(policy.mean_action(agent.task.observe(start)))
+    return Forecast(
+        return_mean=float(traces.returns.mean()),
+        return_low=low,
+        return_high=high,
+        limits=tuple(
+            LimitForecast(one.in_words(), estimate(one, traces).value, one.limit, bound, most)
+            for one, bound, most in zip(agent.constraints, bounds, accepted, strict=True)
+        ),
+        passes=None if verdict is None else verdict.passes,
+        start=tuple(start[0].tolist()),
+        first_action=tuple(action[0].tolist()),
+    )

@@ -1,0 +1,102 @@
+"""new, ask, tell and status, as a user types them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from samba_rl.cli import main
+from tests.cli.commands import error_of
+
+MINE = """
+from samba_rl import RigTask
+
+def cost(x, u):
+    return (x[..., 0] - 1) ** 2
+
+def safety(x, u):
+    return ((x[..., 0] - 1) / 0.2).clamp(0, 1)
+
+def task():
+    return RigTask(["position", "velocity"], ["force"], low=-4, high=4, cost=cost, safety=safety, horizon=10, dt=0.1,
+                   name="cart")
+"""
+FLAGS = ["--preset", "smoke", "--real-samples", "20", "--first.samples", "10", "--constraint.limit", "1.5"]
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mine.py").write_text(MINE)
+
+
+def trial(name: str, actions: list[float]) -> str:
+    """Write the log of a cart that is pushed."""
+    position, velocity, lines = 0.0, 0.0, ["time,position,velocity,force"]
+    for step, action in enumerate(actions):
+        lines.append(f"{0.1 * step:.3f},{position!r},{velocity!r},{action!r}")
+        velocity += 0.1 * (action - 2 * position)
+        position += 0.1 * velocity
+    Path(name).write_text("\n".join([*lines, f"{0.1 * len(actions):.3f},{position!r},{velocity!r},"]) + "\n")
+    return name
+
+
+def words(capsys: pytest.CaptureFixture[str]) -> str:
+    return " ".join(capsys.readouterr().out.split())
+
+
+def test_from_a_new_run_to_its_policy(capsys: pytest.CaptureFixture[str]) -> None:
+    own = ["--task", "mine.py:task"]
+    assert main(["new", "run", *own, *FLAGS]) == 0
+    assert "samba-rl ask run --task mine.py:task" in words(capsys)
+    assert main(["status", "run"]) == 0 and "The policy of trial 0 can be asked for" in words(capsys)
+    assert main(["ask", "run", *own, "-o", "next.policy"]) == 0
+    said = words(capsys)
+    assert "Trial 0: 1 episode of 10 steps of 0.1 s" in said and "columns time, position, velocity, force" in said
+    actions = [action for (action,) in json.loads(Path("next.policy").read_text())["sequence"]]
+    assert len(actions) == 10 and main(["tell", "run", trial("0.csv", actions), *own]) == 0
+    assert "taken in as trial 0 (1 episode, 10 steps)" in words(capsys)
+    assert main(["tell", "run", "0.csv", *own]) == 0 and "has it already" in words(capsys)
+    assert main(["runs", "run"]) == 0 and "waiting" in words(capsys)
+    assert main(["ask", "run", *own, "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert (answer["trial"], answer["told"], answer["file"]) == (1, 0, "run/next.policy")
+    assert answer["forecast"]["limits"][0]["limit"] == 1.5
+    assert main(["ask", "run", *own]) == 0 and "Run the policy in run/next.policy, with its noise" in words(capsys)
+    record = json.loads(Path("run/next.policy").read_text())
+    assert record["format"] == "samba-rl policy" and record["action"]["high"] == [4.0]
+    assert main(["status", "run"]) == 0 and "Trial 1 is due: 1 episode of 1" in words(capsys)
+    assert main(["tell", "run", trial("1.csv", [0.5] * 10), *own]) == 0
+    assert main(["status", "run", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out.splitlines()[-1])["real_samples"] == 20
+    assert main(["ask", "run", *own, "-o", "final.policy", "--no-pictures"]) in (0, 4)
+    said = words(capsys)
+    assert "the final policy is in final.policy" in said and "samba-rl eval" not in said
+    assert json.loads(Path("final.policy").read_text())["provenance"]["trial"] is None
+    assert main(["status", "run"]) == 0 and "is finished" in words(capsys)
+
+
+def test_mistakes_are_explained_and_nothing_is_taken_in(capsys: pytest.CaptureFixture[str]) -> None:
+    own = ["--task", "mine.py:task"]
+    assert "samba-rl new RUN --task SYSTEM" in error_of(["new", "run"], capsys)
+    assert "samba-rl new RUN --task SYSTEM" in error_of(["new", *own], capsys)
+    assert "--real-sample" in error_of(["new", "run", *own, "--real-sampels", "3"], capsys)
+    assert not Path("run").exists()
+    assert main(["new", "run", *own, *FLAGS]) == 0
+    assert "already holds a run" in error_of(["new", "run", *own, *FLAGS], capsys)
+    assert "--task file.py:function" in error_of(["ask", "run"], capsys)
+    good, bad = trial("good.csv", [0.1] * 10), trial("bad.csv", [5.0] * 10)
+    error = error_of(["tell", "run", good, bad, *own], capsys)
+    assert "'bad.csv', line 2, column 'force': 5 is outside of -4..4" in error
+    assert "no file was given" in error_of(["tell", "run", *own], capsys)
+    Path("run/next.json").write_text("{")
+    for command in (["status", "run"], ["ask", "run", *own], ["tell", "run", good, *own]):
+        assert "next.json is damaged" in error_of(command, capsys)
+    Path("run/next.json").unlink()
+    assert "there.csv" in error_of(["tell", "run", "there.csv", *own], capsys)
+    assert main(["status", "run", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out.splitlines()[-1])["other_samples"] == 0
+    assert "waits for trials" in error_of(["resume", "run", *own], capsys)
+    assert main(["new", "--help"]) == 0
