@@ -130,9 +130,8 @@ class Improver:
         """Judge each action of the policy's own traces on every objective and constraint."""
         on, split = traces.active, len(self._objectives)
         observation, among = self.policy.actor.normalised(traces.observation), self.policy.limited(traces)
-        steps = torch.stack(
-            [f(traces) for f in self._objectives] + [c.growth(traces, among) for c in self._constraints]
-        )
+        growth = [constraint.growth(traces, among) for constraint in self._constraints]
+        steps = torch.stack([f(traces) for f in self._objectives] + growth)
         critic_inputs = self._critic_inputs(traces, observation, among)
         count, (n, horizon) = len(steps), on.shape
         with torch.no_grad():

@@ -147,11 +147,10 @@ class ModelSource:
 
     def __call__(self, policy: Policy, n: int, generator: Generator) -> Traces:
         """Imagine n trajectories under the policy."""
-        joint = isinstance(self.zeta, InformationGain)
-        by_step = None if joint else self.zeta
+        by_step = None if isinstance(self.zeta, InformationGain) else self.zeta
         world = ModelWorld(self.model, zeta=by_step, draw=self.draw, share=self.share, starts=self.starts)
         traces = rollout(world, policy, n, generator=generator)
-        if self.zeta is None or not joint:
+        if not isinstance(self.zeta, InformationGain):
             return traces
         return replace(traces, zeta=along(self.zeta, self.model, traces).to(traces.cost))
 
