@@ -26,7 +26,7 @@ from samba_rl.learners import (
 from samba_rl.models.information import InformationGain
 from samba_rl.models.zeta import ZETAS, Bootstrap, Entropy, LeaveOneOut, Zeta
 
-COST, SEEKING = (Cost(),), (Cost(), Information(LeaveOneOut()))
+COST, SEEKING = (Cost(),), (Cost(), Information(InformationGain()))
 
 # The ten rows ---------------------------------------------------------------------------------------------------------
 

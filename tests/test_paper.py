@@ -21,7 +21,7 @@ from samba_rl.improve.updates.proximal import ProximalUpdate
 from samba_rl.learners import LEARNERS
 from samba_rl.models.zeta import LeaveOneOut
 from samba_rl.planet.settings import PlanetSettings
-from samba_rl.presets import make_settings
+from samba_rl.presets import find_row, make_settings
 from samba_rl.tasks import TASKS
 from tests.agents.agents import agent_of, improvements, notices, real
 from tests.line import Line, spend
@@ -203,7 +203,8 @@ def test_what_was_added_to_the_paper_is_off(task: str, learner: str) -> None:
 
 
 def test_samba_explores_by_leave_one_out() -> None:
-    assert LEARNERS["samba"].zeta == LeaveOneOut()
+    assert find_row("samba", "paper").zeta == LeaveOneOut()
+    assert find_row("sppilco", "paper") == LEARNERS["sppilco"]
 
 
 # A run ----------------------------------------------------------------------------------------------------------------

@@ -145,7 +145,7 @@ FAMILY = {
 
 @pytest.mark.parametrize("family", FAMILY)
 def test_every_number_among_the_settings_has_a_range(family: str) -> None:
-    optional = {"real.timeout", "weights.least_cost_weight"}
+    optional = {"real.timeout", "weights.least_cost_weight", "first.stop", "first.data_dt"}
     numbers = {
         path for path, value in leaves(FAMILY[family]).items() if type(value) in (int, float) or path in optional
     }

@@ -181,8 +181,9 @@ class OutlierTest:
         some = Transitions(**{name: value[rows] for name, value in vars(steps).items()})
         inputs, changes = inputs_and_targets(self._task, some, model.target_scale.device)
         mean, variance, _ = model.predict(inputs)
-        spread = (variance + model.noise).double().sqrt().cpu()
-        errors, mean = (changes - mean.double()).cpu(), mean.double().cpu()
+        states = slice(0, len(self._task.predicted))  # measured costs come after them
+        spread = (variance + model.noise)[:, states].double().sqrt().cpu()
+        errors, mean = (changes - mean.double())[:, states].cpu(), mean[:, states].double().cpu()
         width = (self._high - self._low)[len(self._names) :]
         missed = (errors.abs() > MISS * spread) & (errors.abs() > width)
         follows = (before[rows][1:] == before[rows][:-1] + 1)[:, None]

@@ -129,8 +129,9 @@ class Improver:
     def advantages(self, traces: Traces) -> Advantages:
         """Judge each action of the policy's own traces on every objective and constraint."""
         on, split = traces.active, len(self._objectives)
-        observation, among = self.policy.actor.normalised(traces.observation), self.policy.limited(traces)
-        growth = [constraint.growth(traces, among) for constraint in self._constraints]
+        observation = self.policy.actor.normalised(traces.observation)
+        among = () if (limited := self.policy.limited(traces)) is traces else (limited,)
+        growth = [constraint.growth(traces, *among) for constraint in self._constraints]
         steps = torch.stack([f(traces) for f in self._objectives] + growth)
         critic_inputs = self._critic_inputs(traces, observation, among)
         count, (n, horizon) = len(steps), on.shape
@@ -148,7 +149,6 @@ class Improver:
         if split > 1 and self._spread:
             scale = objectives.std(1, correction=0)
             objectives = objectives * (scale[0] / scale.clamp(min=1e-12))[:, None]
-        shares = self.policy.shares(traces)
         return Advantages(
             inputs=observation[on],
             raw=self.policy.actor.raw(traces.wanted[on]),
@@ -157,14 +157,14 @@ class Improver:
             critic_inputs=critic_inputs[:, on],
             targets=targets,
             first=(torch.arange(horizon, device=on.device) == 0).expand_as(on)[on],
-            shares=None if shares is None else shares[:, None].expand_as(on)[on],
+            shares=None if (shares := self.policy.shares(traces)) is None else shares[:, None].expand_as(on)[on],
             steps=float(on.sum(1).float().mean()),
         )
 
     def min_norm(self, advantages: Advantages, least: float) -> tuple[float, ...]:
         """Return the weights of the objectives: the min-norm point of their gradients, the first at least `least`."""
         if len(self._objectives) < 2 or least >= 1:
-            return (1.0, *(0.0 for _ in self._objectives[1:]))
+            return (1.0, *(0.0 for _ in self._objectives[1:]))[: len(self._objectives)]
         gradients = policy_gradients(self.policy.actor, advantages.inputs, advantages.raw, advantages.objectives)
         weight = comparable_weights(gradients) if self._spread else min_norm_weights(gradients)
         if weight[0] < least:
@@ -196,12 +196,12 @@ class Improver:
         self.critics.load_state_dict(state["critics"])
         self.update.load_state_dict(state["update"])
 
-    def _critic_inputs(self, traces: Traces, observation: Tensor, among: Traces) -> Tensor:
+    def _critic_inputs(self, traces: Traces, observation: Tensor, among: tuple[Traces, ...]) -> Tensor:
         """Return observation, time and the constraint's progress as the critics' inputs [K, B, T, no + 2]."""
         n, horizon = traces.active.shape
         time = torch.linspace(-1, 1, horizon, device=observation.device).expand(n, horizon)
         if not self._settings.time:
             time = torch.zeros_like(time)
         nothing = torch.zeros_like(time)
-        rows = [nothing for _ in self._objectives] + [c.progress(traces, among).float() for c in self._constraints]
+        rows = [nothing for _ in self._objectives] + [c.progress(traces, *among).float() for c in self._constraints]
         return torch.stack([torch.cat([observation, torch.stack([time, row], dim=-1)], dim=-1) for row in rows])

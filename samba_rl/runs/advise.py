@@ -17,6 +17,7 @@ from samba_rl.improve.constraints import KINDS, Constraint, CVaR
 from samba_rl.improve.policies import GaussianPolicy
 from samba_rl.learners import LEARNERS, Learner
 from samba_rl.presets import make_settings
+from samba_rl.ranges import check
 from samba_rl.runs.checks import check_functions
 from samba_rl.runs.earlier import LogReader, earlier_data
 from samba_rl.runs.folder import CONFIG, JOURNAL, SUMMARY
@@ -127,5 +128,6 @@ def _constraints(
         raise UserError(f"no kind of limit is called '{kind}'; {did_you_mean(kind, KINDS)}")
     made = KINDS[kind] if kind is not None else row.constraint or CVaR
     chosen = settings.constraint if alpha is None else replace(settings.constraint, alpha=alpha)
+    check(chosen, "constraint.")
     first = made.make(chosen, name, task.constraints.index(name))
     return (first, *(one for one in own if one.name != name))

@@ -15,6 +15,7 @@ from samba_rl.agents.settings import ModelBasedSettings, Settings
 from samba_rl.data.packing import pack
 from samba_rl.events import Event, ImprovementReport, LatentReport, Notice, Signal, TrialReport
 from samba_rl.improve.policies import PolicySettings, UniformPolicy
+from samba_rl.improve.step import WeightSettings
 from samba_rl.learners import LEARNERS, Learner
 from samba_rl.models.gp import GPDynamics
 from samba_rl.presets import make_agent, make_settings
@@ -34,9 +35,13 @@ QUICK = replace(
 )
 """Settings for learners on a GP model, for a run of a second."""
 PLAIN = replace(
-    QUICK, feasibility_iterations=0, shield="off", imagination=replace(QUICK.imagination, starts=0)
+    QUICK,
+    feasibility_iterations=0,
+    shield="off",
+    imagination=replace(QUICK.imagination, starts=0),
+    weights=WeightSettings(explore=0),
 )  # fmt: skip
-"""The same without feasibility, gates and fresh starts: two control iterations after each trial."""
+"""The same without feasibility, gates, fresh starts and exploring copies: two control iterations after each trial."""
 COST_ALONE = LEARNERS["samba"].with_zeta(None)
 
 

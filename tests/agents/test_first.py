@@ -13,6 +13,7 @@ from torch import Tensor
 
 from samba_rl import SafePendulum, Task, UserError
 from samba_rl.agents.first import Controller, FirstSettings, first_policy
+from samba_rl.agents.settings import ModelFreeSettings
 from samba_rl.tasks.rollout import RealSource
 from tests.traces import seeded
 
@@ -125,7 +126,7 @@ def test_an_amplitude_and_a_ramp_keep_the_first_actions_near_rest(how: How) -> N
 @pytest.mark.parametrize("wrong", [{"amplitude": 0.0}, {"amplitude": 1.1}, {"ramp": -1}, {"stop": -0.1}])
 def test_impossible_care_is_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(UserError, match=f"first.{next(iter(wrong))}"):
-        FirstSettings(**wrong)  # type: ignore[arg-type]
+        ModelFreeSettings(first=FirstSettings(**wrong))  # type: ignore[arg-type]
 
 
 def test_a_controller_of_ones_own_is_a_policy() -> None:

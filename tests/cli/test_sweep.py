@@ -37,7 +37,9 @@ def test_every_combination_is_a_cell_with_the_seeds_outermost(tmp_path: Path) ->
 
 
 def test_groups_choices_and_settings_that_are_lists(tmp_path: Path) -> None:
-    text = 'zeta = ["entropy", "none", "loo"]\n[policy]\nhidden = [[8], [8, 8]]\n[constraint]\nkind = "chance"\n'
+    text = (
+        'zeta = ["entropy", "none", "information"]\n[policy]\nhidden = [[8], [8, 8]]\n[constraint]\nkind = "chance"\n'
+    )
     found = cells(tmp_path, HEAD + text)
     assert [(one.row().zeta is None, dict(one.changes)["policy.hidden"]) for one in found] == [
         (False, "[8]"), (False, "[8, 8]"), (True, "[8]"), (True, "[8, 8]"), (False, "[8]"), (False, "[8, 8]"),
@@ -62,7 +64,7 @@ def test_long_names_are_shortened(tmp_path: Path) -> None:
         (HEAD + "seed = [1, 1]", "two combinations are the same, safe-pendulum-samba-smoke-1"),
         (HEAD + "sed = [1]", "line 3: there is no setting 'sed'"),
         (HEAD + "[constraint]\nlimit = [1.0, 'x']", "line 4: constraint.limit is 'x'; it must be a number"),
-        (HEAD + "[constraint]\nlimit = [1.0, -1.0]", "a constraint's limit is -1.0"),
+        (HEAD + "[constraint]\nlimit = [1.0, -1.0]", "constraint.limit = -1.0: must be at least 0"),
         (HEAD + "learner = ['samba', 'sanba']", "no learner is called 'sanba'"),
         (HEAD + "real_samples = [29]\nfirst.samples = 20", "real_samples = 29 is too small"),
     ],

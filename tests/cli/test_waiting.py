@@ -86,7 +86,7 @@ def test_mistakes_are_explained_and_nothing_is_taken_in(capsys: pytest.CaptureFi
     assert not Path("run").exists()
     assert main(["new", "run", *own, *FLAGS]) == 0
     assert "already holds a run" in error_of(["new", "run", *own, *FLAGS], capsys)
-    assert "--task file.py:function" in error_of(["ask", "run"], capsys)
+    assert "--task mine.py:task" in error_of(["ask", "run"], capsys)
     good, bad = trial("good.csv", [0.1] * 10), trial("bad.csv", [5.0] * 10)
     error = error_of(["tell", "run", good, bad, *own], capsys)
     assert "'bad.csv', line 2, column 'force': 5 is outside of -4..4" in error

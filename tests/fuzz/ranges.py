@@ -22,6 +22,10 @@ COMMON = {
     "episodes": COUNT,
     "first.samples": _of(0, 10**9),
     "first.hold": COUNT,
+    "first.amplitude": POSITIVE_SHARE,
+    "first.ramp": _of(0, 10**9),
+    "first.stop": _of(0, 1e12),
+    "first.data_dt": _of(0, 10**6, without="low"),
     "real.faults_in_a_row": COUNT,
     "real.timeout": _of(0, 10**6, without="low"),
 }

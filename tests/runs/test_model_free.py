@@ -132,7 +132,8 @@ def test_such_a_run_goes_on_exactly(learner: str, kind: str, tmp_path: Path) -> 
 def test_a_limit_on_cvar_lowers_it(learner: str) -> None:
     def learned(kind: str | None, limit: float) -> Run:
         row = row_of(learner, kind)
-        return train(EDGE, row, settings=quick_settings(row), seed=1, constraint={"alpha": 0.75, "limit": limit})
+        limits = replace(quick_settings(row).constraint, alpha=0.75, limit=limit)  # type: ignore[attr-defined]
+        return train(EDGE, row, settings=replace(quick_settings(row), constraint=limits), seed=1)  # type: ignore[call-arg]
 
     # CPO cannot be without a limit, but with one that nothing reaches.
     free = learned("cvar" if learner == "cpo" else None, 1000.0)

@@ -109,7 +109,7 @@ def test_names_of_rows() -> None:
     assert [name_of(learner) for learner in ("ppo", LEARNERS["ppo"], changed)] == [
         "ppo",
         "ppo",
-        "model-chance-proximal-loo",
+        "model-chance-proximal-information",
     ]
 
 

@@ -17,7 +17,8 @@ from samba_rl.errors import Stopped, UserError
 from samba_rl.events import Event, TrialReport
 from samba_rl.improve.constraints import Chance, Expectation
 from samba_rl.improve.limits import FurtherConstraint, MultiplierSettings
-from samba_rl.learners import LEARNERS
+from samba_rl.improve.step import WeightSettings
+from samba_rl.learners import LEARNERS, Learner
 from samba_rl.models.zeta import Entropy, LeaveOneOut
 from samba_rl.planet.settings import PlanetSettings
 from samba_rl.presets import make_settings
@@ -46,11 +47,18 @@ def expected_settings(learner: str) -> Settings:
         settings = replace(settings, multiplier=MultiplierSettings(**then["multiplier"]))
         if isinstance(settings, ModelBasedSettings):
             settings = replace(settings, imagination=ImaginationSettings(**then["imagination"]))
+            settings = replace(settings, weights=WeightSettings(**then["weights"]))
     if learner == "planet":
         # In format 1 this number said whether the safety cost is an objective; now the row says it.
         assert isinstance(settings, PlanetSettings)
         return replace(settings, latent=replace(settings.latent, safety_weight=0.0))
     return settings
+
+
+def expected_row(learner: str) -> Learner:
+    """Return the row as version 0.1 had it."""
+    row = LEARNERS[learner]
+    return row if row.zeta is None else row.with_zeta(LeaveOneOut())
 
 
 def with_config(folder: Path, config: dict[str, Any]) -> Path:
@@ -76,15 +84,14 @@ def test_the_specification_is_read(learner: str, tmp_path: Path) -> None:
     task, about = run_in(with_config(tmp_path / "run", config_1(learner)))
     assert task.name == "safe-pendulum"
     assert (about.learner, about.preset, about.seed, about.device) == (learner, "smoke", 5, "cpu")
-    assert about.row == LEARNERS[learner] and about.settings == expected_settings(learner)
+    assert about.row == expected_row(learner) and about.settings == expected_settings(learner)
 
 
 @pytest.mark.parametrize("learner", NAMES)
 def test_a_finished_run_is_loaded(learner: str, tmp_path: Path) -> None:
     run = train("safe-pendulum", learner, preset="smoke", seed=5, out=tmp_path / "run")
     loaded = load_run(with_config(tmp_path / "run", config_1(learner)))
-    row = run.row if run.row.zeta is None else run.row.with_zeta(LeaveOneOut())  # as version 0.1 had it
-    assert loaded.row == row and loaded.settings == expected_settings(learner)
+    assert loaded.row == expected_row(learner) and loaded.settings == expected_settings(learner)
     assert loaded.constraints == run.constraints and loaded.summary == run.summary
     assert all(same_bits(value, loaded.policy.state_dict()[name]) for name, value in run.policy.state_dict().items())
     assert loaded.evaluate(100, seed=0) == run.evaluate(100, seed=0)
@@ -187,7 +194,7 @@ def test_without_a_checkpoint_a_run_of_format_1_is_recomputed_from_its_trials(un
     shutil.rmtree(unfinished / "checkpoints")
     (unfinished / "metrics.jsonl").unlink()
     heard: list[Event] = []
-    whole = train("safe-pendulum", settings=expected_settings("samba"), seed=5)
+    whole = train("safe-pendulum", expected_row("samba"), name="samba", settings=expected_settings("samba"), seed=5)
     run = resume(unfinished, log=heard.append)
     assert sum(isinstance(event, TrialReport) for event in heard) == len(whole.trials)
     mine, due = run.policy.state_dict(), whole.policy.state_dict()

@@ -44,7 +44,6 @@ def test_results_that_fit_get_the_type_and_the_shape() -> None:
         ),
         ({"violation": lambda x, u: x[..., 0]}, r"the violation function returned torch\.float64; return truth values"),
         ({"done": lambda x: x[..., 5] > 1}, "the done function raised IndexError on a batch of 5"),
-        ({"cost": None}, "its cost is measured.* Learning on a model needs the cost and the safety cost as functions"),
     ],
 )
 def test_a_run_does_not_begin_with_a_function_that_does_not_fit(changes: Any, message: str) -> None:
