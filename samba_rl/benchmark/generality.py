@@ -114,7 +114,7 @@ def table(results: Iterable[CellResult], preset: str = "default") -> Table:
         facts=(),
         labels=("system", "noise", "learner", "limit"),
         columns=tuple(
-            Column(one, "count") for one in ("seeds", "solved [%]", "return", "to reach", "CVaR", "samples", "minutes")
+            Column(one, "count") for one in ("seeds", "solved, %", "return", "to reach", "CVaR", "samples", "minutes")
         ),
         rows=tuple(rows),
     )

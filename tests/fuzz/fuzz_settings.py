@@ -142,11 +142,11 @@ def specified(learner: str, usual: Settings, changes: dict[str, Any]) -> Setting
     """Return the settings that `train` makes of changes: the run is stopped before its first trial."""
     found: list[Settings] = []
 
-    def note(_task: Any, about: Any, _earlier: Any) -> None:
+    def note(_task: Any, about: Any, _earlier: Any, **_: Any) -> None:
         found.append(about.settings)
         raise Stopped
 
-    with mock.patch("samba_rl.runs.training.check", note):
+    with mock.patch("samba_rl.runs.specifying.check", note):
         try:
             runs.train(Line(), learner, settings=usual, **changes)
         except Stopped:

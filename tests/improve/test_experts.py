@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from samba_rl.agents.settings import ModelBasedSettings
 from samba_rl.errors import UserError
 from samba_rl.improve.experts import MixturePolicy, fresh_policy
 from samba_rl.improve.policies import GaussianPolicy, PolicySettings
@@ -155,7 +156,7 @@ def test_several_experts_need_a_model_and_an_update_without_its_own_dual() -> No
 @pytest.mark.parametrize(("name", "value"), [("experts", 0), ("apart", -1), ("gate_passes", 0)])
 def test_numbers_out_of_range_are_refused(name: str, value: int) -> None:
     with pytest.raises(UserError, match=rf"policy\.{name} = {value}"):
-        replace(PolicySettings(), **{name: value})  # type: ignore[arg-type]
+        ModelBasedSettings(policy=replace(PolicySettings(), **{name: value}))  # type: ignore[arg-type]
 
 
 def test_presets_with_experts_are_for_learners_on_a_model() -> None:
