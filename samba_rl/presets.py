@@ -195,7 +195,7 @@ def _model_paper(column: _Column) -> ModelBasedSettings:
         feasibility_iterations=0,
         shield="off",
         imagination=ImaginationSettings(
-            100, 100, column.batch // STEPS, draw="marginals", candidates=1, starts=0, restart="off"
+            100, 100, column.batch // STEPS, draw="marginals", candidates=1, starts=0, restart="off", confirm="off"
         ),
         weights=WeightSettings(spread=False, explore=0),
         model=GPSettings(fit=plain, sparse_above=10_000, calibration="none"),

@@ -56,8 +56,8 @@ class Experience(ABC):
         """Take in all data, which have just grown by `traces`; `own`: the agent's policy made that trial."""
 
     @abstractmethod
-    def controls(self, *, last: bool) -> int:
-        """Return how many control iterations the data are good for."""
+    def controls(self, planned: int) -> int:
+        """Return how many of the planned control iterations the data are good for."""
 
     @abstractmethod
     def traces(self, policy: Policy, generator: Generator, *, seeking: bool) -> Traces:
@@ -131,9 +131,9 @@ class Imagination(Experience):
         if first:
             yield from map(Notice, unknown(self._task, self.model.plausible, data))
 
-    def controls(self, *, last: bool) -> int:
-        """Return how many control iterations the settings ask for."""
-        return self._settings.last_iterations if last else self._settings.iterations
+    def controls(self, planned: int) -> int:
+        """Return all of them: traces are imagined afresh."""
+        return planned
 
     def traces(self, policy: Policy, generator: Generator, *, seeking: bool) -> Traces:
         """Imagine trajectories with ζ, if it is sought; where it counts for nothing it is zero, which costs nothing."""

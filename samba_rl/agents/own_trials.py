@@ -41,9 +41,9 @@ class OwnTrials(Experience):
             self._told = traces.to(self._device) if own else None
         yield from ()
 
-    def controls(self, *, last: bool) -> int:
-        """Return 1 if there is a trial to learn from."""
-        return 0 if self._told is None else 1
+    def controls(self, planned: int) -> int:
+        """Return 0 if there is no trial to learn from."""
+        return 0 if self._told is None else planned
 
     def traces(self, policy: Policy, generator: Generator, *, seeking: bool) -> Traces:
         """Return the last trial."""

@@ -152,9 +152,10 @@ class Agent(AnyAgent):
 
     def _begin(self, *, last: bool) -> None:
         """Plan an improvement after a trial, or after the last one."""
-        planned = self._experience.controls(last=last)
+        planned = self._experience.controls(self._schedule.controls(self.real_samples, last=last))
+        finishing = self._schedule.finishes(self.real_samples, last=last)
         starts = 0 if last else self._schedule.starts(self._experience.starts, self.real_samples)
-        self._work = Improvement(last, planned, planned, starts=starts)
+        self._work = Improvement(last, finishing, planned, planned, self._numbers.updates[0], starts=starts)
 
     @property
     def progress(self) -> float:
@@ -166,7 +167,7 @@ class Agent(AnyAgent):
         self.improver.update.std_floor = self._numbers.policy.floor_at(self.progress)
         begins = self.work.control == 0
         # Before the last iterations, so that they pursue the target that the result is judged by.
-        notices = self._check_feasibility(last=True) if begins and self.work.last else []
+        notices = self._check_feasibility(last=True) if begins and self.work.finishing else []
         traces = self._traces()
         checked = self._experience.restarts and self.iteration > 0 and begins
         if not (checked and is_stranded(traces, float(self.believed.cost.abs().mean()))):
@@ -231,14 +232,14 @@ class Agent(AnyAgent):
         afresh = bool(work.rivals)
         if afresh:
             notices += self._choose_rival(seed)
-        if not work.rounds and not (work.last and self.multipliers.explored):
-            notices += self._check_feasibility(last=work.last, afresh=afresh)
+        if not work.rounds and not ((work.finishing or work.last) and self.multipliers.explored):
+            notices += self._check_feasibility(last=work.finishing, afresh=afresh)
         with self.clock("gate"):
             if work.last:
                 notices += self._gate.hand_over(policy, work, imagine, seed)
             else:
                 notices += self._gate.before_trial(policy, work, imagine, seed, self.iteration + 1)
-                if work.cleared and self._explore:
+                if work.cleared and self._explore and not work.finishing:
                     work.begin_exploring(self.snapshot().state_dict(), self._explore)
         yield from notices
 
@@ -307,7 +308,7 @@ class Agent(AnyAgent):
         if self.work.base is None:
             self._latest = report
         else:
-            self.work.information.append(report.model_zeta)
+            self.work.note_information(report.model_zeta, self._worth)
         return report
 
     # Continuing exactly ---------------------------------------------------------------------------------------------

@@ -74,7 +74,12 @@ class Settings(ABC):
     @property
     @abstractmethod
     def updates(self) -> tuple[int, int]:
-        """Return the control iterations (or gradient steps) after each trial, and after the last one."""
+        """Return the control iterations (or gradient steps) after each trial, and those that finish the policy."""
+
+    @property
+    def confirms(self) -> bool:
+        """Return whether the policy is finished before the last trial, which it makes."""
+        return False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,7 +175,7 @@ class ImaginationSettings:
     iterations: Count = 40
     """Control iterations after each real trial."""
     last_iterations: Count = 100
-    """Control iterations after the last real trial."""
+    """Control iterations that finish the policy: before the last real trial, which confirms it, or else after it."""
     trajectories: Annotated[int, In("[2, 1e6]")] = 300
     """Trajectories imagined in each control iteration."""
     draw: Literal["marginals", "functions"] = "functions"
@@ -189,6 +194,9 @@ class ImaginationSettings:
     """Control iterations of each of these."""
     restart: Literal["on", "off"] = "on"
     """Replace a policy by an untrained one where all imagined trajectories cost the same and no gradient leads on."""
+    confirm: Literal["on", "off"] = "on"
+    """Finish the policy before the last trial, which it makes: if that went well it is handed over, else improved
+    further. off: finish it after the last trial, so that what is handed over has not been tried."""
 
 
 @final
@@ -231,8 +239,13 @@ class ModelBasedSettings(PolicyGradientSettings):
 
     @property
     def updates(self) -> tuple[int, int]:
-        """Return the control iterations after each trial, and after the last one."""
+        """Return the control iterations after each trial, and those that finish the policy."""
         return self.imagination.iterations, self.imagination.last_iterations
+
+    @property
+    def confirms(self) -> bool:
+        """Return whether the policy is finished before the last trial, which it makes."""
+        return self.imagination.confirm == "on"
 
 
 @final

@@ -201,13 +201,17 @@ def curve_of(events: Sequence[Event]) -> tuple[Point, ...]:
 
 
 def tail_of(events: Sequence[Event], realised: Mapping[int, Audited]) -> tuple[Tail, ...]:
-    """Return the first constraint at the end of each improvement for which there is an audit, by trial."""
-    ends = {e.iteration: e for e in events if isinstance(e, ImprovementReport) and e.values}
+    """Return the first constraint of each policy that was audited, by the trial that it follows.
+
+    The model's value is the last one; a policy that its trial confirmed was not improved after it.
+    """
+    reports = [e for e in events if isinstance(e, ImprovementReport) and e.values]
     samples = {e.iteration: e.real_samples for e in events if isinstance(e, TrialReport)}
+    ends = {i: [e for e in reports if e.iteration <= i][-1:] for i in sorted(realised)}
     return tuple(
         Tail(i, end.values[0], end.targets[0], *realised[i], real_samples=samples.get(i, 0))
-        for i, end in sorted(ends.items())
-        if i in realised
+        for i, found in ends.items()
+        for end in found
     )
 
 

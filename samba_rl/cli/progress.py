@@ -116,7 +116,7 @@ class Progress:
             if self._trial is not None and self._learned.iteration == self._trial.iteration:
                 left += self._learned.updates - self._learned.update
             return max(left, 0) * (now - begin) / (self._controls - count)
-        left = trials * each + after_last
+        left = trials * each + (0 if self._settings.confirms and not trials else after_last)
         if latest is not None and self._trial is not None and latest.iteration == self._trial.iteration:
             # Iterations after this trial that are already done; the trial itself is not among those to come.
             left -= latest.control

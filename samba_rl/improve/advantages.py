@@ -117,3 +117,9 @@ class Critics(nn.Module):
         self.mean.copy_(mean)
         # Where all targets are the same, their mean is the prediction, in any unit.
         self.std.copy_(torch.where(std > 1e-6 * mean.abs(), std, 0.0))
+
+    @property
+    def informed(self) -> Tensor | None:
+        """Return the indices [k] of the critics whose targets differ, which have something to learn; None: all."""
+        used = self.std.nonzero()[:, 0]
+        return None if len(used) == len(self.std) else used

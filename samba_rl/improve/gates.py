@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, final
 
 from torch import Tensor
@@ -22,9 +22,11 @@ STRANDED = 1e-4
 ROUNDS = 3
 """Largest number of times that a policy which looks too unsafe is improved further with more caution."""
 ROUND_SHARE = 0.25
-"""Control iterations of such a round, as a share of those planned."""
+"""Control iterations of such a round, as a share of those planned: at first or, if that is none, after each trial."""
 STRIDE = 2
 """Control iterations between two policies that are kept to choose from at the end."""
+FIRST_LOOK = 1 / 3
+"""Share of its control iterations after which a copy that seeks information must have gained something."""
 MEMORY = 0.95
 """Share of the average of the last policies that remains after a control iteration: about 20 of them count."""
 
@@ -40,10 +42,14 @@ class Improvement:
 
     last: bool = False
     """Whether it follows the last trial."""
+    finishing: bool = False
+    """Whether it finishes the policy, so that the best of the latest ones is chosen."""
     planned: int = 0
     """Control iterations planned at first."""
     controls: int = 0
     """Control iterations planned by now."""
+    usual: int = 0
+    """Control iterations planned after each trial."""
     control: int = 0
     """Control iterations done."""
     cost_alone: bool = False
@@ -69,7 +75,7 @@ class Improvement:
 
     def keep(self, policy: NetworkPolicy, count: int) -> None:
         """Keep the policy to choose from at the end if it is one of the `count` latest, and average the last ones."""
-        if not self.last:
+        if not (self.last or self.finishing):
             return
         state = Candidate.of("", policy).state
         if count > 1:
@@ -83,6 +89,22 @@ class Improvement:
         self.cleared, self.cost_alone, self.base, self.information = False, False, base, []
         self.controls = self.control + controls
 
+    def note_information(self, zeta: float, worth: float) -> None:
+        """Note the mean ζ of a trajectory of the copy, which ends early if it will hardly gain `worth`.
+
+        From the first look on it must be half as far as it would be on a straight line.
+        """
+        self.information.append(zeta)
+        done = len(self.information)
+        share = done / (done + self.controls - self.control)
+        if share >= FIRST_LOOK and self.gained < share * worth / 2:
+            self.controls = self.control
+
+    @property
+    def gained(self) -> float:
+        """Return by how much ζ of a trajectory of the copy exceeds that of the policy itself."""
+        return self.information[-1] - self.information[0]
+
     def end_exploring(self) -> State:
         """Return the policy itself, with which the next improvement goes on."""
         assert self.base is not None
@@ -94,8 +116,13 @@ class Improvement:
         if self.rounds >= ROUNDS:
             return False
         self.rounds += 1
-        self.controls += max(1, round(ROUND_SHARE * self.planned))
+        self.controls += max(1, round(ROUND_SHARE * (self.planned or self.usual)))
         return True
+
+    @property
+    def finals(self) -> list[State]:
+        """Return the policies to choose from at the end."""
+        return [*self.candidates, *([self.average] if self.average else [])]
 
 
 @final
@@ -128,12 +155,16 @@ class Gate:
         self, policy: NetworkPolicy, work: Improvement, imagine: Imagine, seed: int, number: int
     ) -> list[Notice]:
         """Clear the policy for trial `number`, plan further control iterations, or choose another for this trial."""
+        own = Candidate.of(f"the policy of trial {number}", policy)
+        latest = [own, *(replace(own, state=state) for state in work.finals)]
         if not self._shielded:
             work.cleared = True
+            if work.finishing:
+                self.actor, self.verdict = self.shield.best(policy, latest, imagine, seed)
+                policy.load_state_dict(self.actor.state)
             return []
-        own = Candidate.of(f"the policy of trial {number}", policy)
         proven = None if self._constraints else self.shield.proven()
-        rivals = [own] if proven is None else [own, proven]
+        rivals = latest if proven is None else [*latest, proven]
         self.actor, self.verdict = self.shield.best(policy, rivals, imagine, seed)
         if self.actor is proven:
             work.cleared = True
@@ -145,8 +176,8 @@ class Gate:
         work.cleared = True
         if refused.passes:
             return []
-        self.actor, self.verdict = self.shield.best(policy, [own, *self._known()], imagine, seed)
-        if self.actor is own:
+        self.actor, self.verdict = self.shield.best(policy, [*latest, *self._known()], imagine, seed)
+        if any(self.actor is one for one in latest):
             return [Notice(f"trial {number}: no known policy looks safe enough; {self._missed(refused)}")]
         return [Notice(f"trial {number}: {self.actor.name} takes its place; {self._missed(refused)}")]
 
@@ -157,8 +188,7 @@ class Gate:
 
         It must be expected to gain `worth` more per trajectory than the policy that was cleared for the trial.
         """
-        gained = work.information[-1] - work.information[0]
-        if gained < worth:
+        if work.gained < worth:
             return []
         explorer = Candidate.of(f"the exploring policy of trial {number}", policy)
         if self._shielded:
@@ -171,10 +201,14 @@ class Gate:
         return [Notice(f"trial {number}: a copy of the policy that seeks information makes it; {gain}")]
 
     def hand_over(self, policy: NetworkPolicy, work: Improvement, imagine: Imagine, seed: int) -> list[Notice]:
-        """Choose the cheapest known policy that keeps its limits, or plan further control iterations."""
-        states = [*work.candidates, *([work.average] if work.average else [])]
-        last = [Candidate("one of the last policies", state) for state in states]
-        chosen, verdict = self.shield.best(policy, last, imagine, seed)
+        """Choose the cheapest known policy that keeps its limits, or plan further control iterations.
+
+        If the policy was finished before the last trial, those that have been tried are the first choice.
+        """
+        last = [Candidate("one of the last policies", state) for state in work.finals]
+        tried = self.shield.tried if self._shielded else []
+        usual = last or tried[-1:] or [Candidate.of("the last policy", policy)]
+        chosen, verdict = self.shield.best(policy, last or tried or usual, imagine, seed)
         if self._shielded:
             if self._too_unsafe(verdict) and work.extend():
                 return []
@@ -182,7 +216,7 @@ class Gate:
         work.cleared = True
         self.verdict = verdict
         policy.load_state_dict(chosen.state)
-        notices = [] if chosen.name == last[0].name else [Notice(f"{chosen.name} is handed over; it looks better")]
+        notices = [] if chosen.name == usual[0].name else [Notice(f"{chosen.name} is handed over; it looks better")]
         if not verdict.passes:
             notices.append(Notice(f"the limit is not kept: {self._missed(verdict)}"))
         return notices

@@ -169,10 +169,15 @@ class Shield:
         n = len(candidate.starts)
         again = imagine(candidate.starts)(policy, self._trajectories, _seeded(policy, seed))
         expected, expected_amounts = self._means(again)
-        cost += n / (EVIDENCE + n) * (candidate.cost - expected)
-        rows = zip(self._multipliers.units, candidate.amounts, expected_amounts, strict=True)
-        shares = [min(MOST, max(1.0, (unit + n * real) / (unit + n * foreseen))) for unit, real, foreseen in rows]
-        return Verdict(cost, amounts, tuple(b * share for b, share in zip(bounds, shares, strict=True)), ceilings)
+        weight = n / (EVIDENCE + n)
+        cost += weight * (candidate.cost - expected)
+        rows = zip(bounds, self._multipliers.units, candidate.amounts, expected_amounts, strict=True)
+        evident = [
+            # In proportion, or by as much: a model that foresees nothing has no proportion.
+            max(bound * min(MOST, (unit + n * real) / (unit + n * foreseen)), bound + weight * (real - foreseen), bound)
+            for bound, unit, real, foreseen in rows
+        ]
+        return Verdict(cost, amounts, tuple(evident), ceilings)
 
     def best(
         self, policy: NetworkPolicy, candidates: Sequence[Candidate], imagine: Imagine, seed: int

@@ -31,8 +31,8 @@ class WeightSettings:
     """Lower bound of λ_π at the start of a run. It rises to 1 by the end, where more information no longer pays. None:
     no lower bound; λ_π is the paper's, the weight of the shortest combination."""
     explore: Annotated[int, In("[0, 10000]")] = 15
-    """Control iterations in which a copy of the policy seeks information under the same limits before each trial, while
-    the policy itself minimises the cost alone. 0: there is no copy; information counts in every control iteration."""
+    """Most control iterations in which a copy of the policy seeks information under the same limits before a trial; the
+    policy itself minimises the cost alone. 0: there is no copy; information counts in every control iteration."""
     worth: Annotated[float, In("[-1e9, 1e9]")] = 1.0
     """Information that the copy must be expected to gain beyond the policy itself, in nats per trajectory; otherwise
     the policy makes the trial."""
@@ -110,8 +110,7 @@ class Improver:
         spread: bool = True,
     ) -> None:
         """Make fresh critics with the generator; `spread` is `WeightSettings.spread`."""
-        self.policy = policy
-        self._objectives, self._constraints = objectives, constraints
+        self.policy, self._objectives, self._constraints = policy, objectives, constraints
         self._settings, self._spread = advantage, spread
         count = len(objectives) + len(constraints)
         device = policy.centre.device

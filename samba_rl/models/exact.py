@@ -37,7 +37,7 @@ class ExactPosterior:
 
     v = kA takes one matrix product, but loses digits in proportion to the ratio of signal to noise. Where that is too
     many, R = L⁻¹, the inverse of the Cholesky factor, gives w = kRᵀ, σ² = k** - w·w, in which nothing cancels, and
-    v = wR: two products with triangular matrices, at hardly more cost.
+    v = wR: two products with triangular matrices, at hardly more cost. Without ζ_LOO w alone is enough, at half of it.
     """
 
     hyper: Hyper
@@ -170,7 +170,7 @@ class ExactPosterior:
 
     def _predict(self, queries: Tensor, *, loo: bool, blur: float) -> Marginals:
         k = kernel(scaled(queries, self.hyper.lengthscales), self.z, self.hyper.signal)
-        if self.inverse is not None:
+        if loo and self.inverse is not None:
             mean = (k @ self.alpha[..., None])[..., 0]
             v = k @ self.inverse
             explained = k.mul_(v).sum(-1)

@@ -38,10 +38,11 @@ PLAIN = replace(
     QUICK,
     feasibility_iterations=0,
     shield="off",
-    imagination=replace(QUICK.imagination, starts=0),
+    imagination=replace(QUICK.imagination, starts=0, confirm="off"),
     weights=WeightSettings(explore=0),
 )  # fmt: skip
-"""The same without feasibility, gates, fresh starts and exploring copies: two control iterations after each trial."""
+"""The same without feasibility, gates, fresh starts and exploring copies: two control iterations after each trial, the
+last one included."""
 COST_ALONE = LEARNERS["samba"].with_zeta(None)
 
 

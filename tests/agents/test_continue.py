@@ -12,7 +12,7 @@ from torch import Generator, Tensor
 
 from samba_rl.agents.agent import AnyAgent
 from samba_rl.agents.first import FirstSettings
-from samba_rl.agents.settings import ImaginationSettings, Settings
+from samba_rl.agents.settings import ImaginationSettings, ModelBasedSettings, Settings
 from samba_rl.algorithm import train
 from samba_rl.data.packing import pack, unpack
 from samba_rl.events import Event, ImprovementReport, Notice, Signal
@@ -195,12 +195,15 @@ def test_an_agent_continues_from_its_state_at_every_report() -> None:
         if not isinstance(event, Notice):
             states.append((pack(agent.state_dict()), agent.data, type(event)))
 
-    agent, _ = agent_of(Line(goal=1.0), "samba", quick_settings(), seed=1)
+    settings = quick_settings()
+    assert isinstance(settings, ModelBasedSettings)
+    settings = replace(settings, imagination=replace(settings.imagination, confirm="off"))
+    agent, _ = agent_of(Line(goal=1.0), "samba", settings, seed=1)
     agent.log = log
     due = spend(agent, seed=3).state_dict()
     last = [one for one in states if len(one[1]) == 60]
     for packed, data, kind in (last[0], last[7], last[-1]):
-        other, _ = agent_of(Line(goal=1.0), "samba", quick_settings(), seed=99)
+        other, _ = agent_of(Line(goal=1.0), "samba", settings, seed=99)
         list(other.load_state_dict(unpack(packed), data))
         assert pack(other.state_dict()["snapshot"]) == pack(unpack(packed)["snapshot"])
         policy = other.ask(last=True)

@@ -57,7 +57,7 @@ def chosen_speed(
         PLAIN,
         constraint=ConstraintSettings(limit=limit),
         multiplier=MultiplierSettings(margin=0.0),
-        imagination=ImaginationSettings(len(speeds), len(speeds), 20, candidates=candidates, starts=0),
+        imagination=ImaginationSettings(len(speeds), len(speeds), 20, candidates=candidates, starts=0, confirm="off"),
         policy=PolicySettings(hidden=(8,), std=1e-3, std_floor_first=1e-3, std_floor=1e-3, mean_bound=None),
     )
     agent, _ = agent_of(Line(goal=1.0), COST_ALONE, settings)

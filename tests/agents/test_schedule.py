@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Literal
 
 import pytest
 
 from samba_rl.agents.first import FirstSettings
 from samba_rl.agents.schedule import Schedule
+from samba_rl.agents.settings import ImaginationSettings
 from samba_rl.improve.gates import Improvement
 from tests.agents.agents import PLAIN
 
@@ -42,6 +44,32 @@ def test_progress_is_the_share_of_the_planned_control_iterations(
     planned = 10 if last else 5
     work = Improvement(last, planned=planned, controls=planned, control=control)
     assert SCHEDULE.progress(work, spent) == pytest.approx(done / 30)
+
+
+def begun(confirm: Literal["on", "off"], last: bool, spent: int, control: int = 0) -> tuple[int, bool, float]:
+    """Return the planned control iterations, whether they finish the policy, and the progress in iterations."""
+    schedule = Schedule(replace(SETTINGS, imagination=replace(SETTINGS.imagination, confirm=confirm)), horizon=10)
+    planned, finishing = schedule.controls(spent, last=last), schedule.finishes(spent, last=last)
+    done = schedule.progress(Improvement(last, finishing, planned, planned, control=control), spent)
+    return planned, finishing, round(done * 30, 6)
+
+
+def test_the_policy_is_finished_before_the_last_trial_which_confirms_it() -> None:
+    # The last trial of 20 steps follows once 80 are spent.
+    found = [begun("on", last, spent) for last, spent in ((False, 20), (False, 60), (False, 80), (True, 100))]
+    assert found == [(5, False, 0), (5, False, 10), (15, True, 15), (0, False, 30)]
+    assert begun("on", False, 80, 15) == (15, True, 30)
+    # In a run that is ended before its budget is spent, nothing has been finished.
+    assert begun("on", True, 40) == (10, True, 20)
+
+
+def test_without_confirmation_it_is_finished_after_the_last_trial() -> None:
+    assert [begun("off", last, spent)[:2] for last, spent in ((False, 80), (True, 100))] == [(5, False), (10, True)]
+
+
+def test_a_first_trial_that_is_the_last_one_confirms_nothing() -> None:
+    schedule = Schedule(replace(SETTINGS, real_samples=20, imagination=ImaginationSettings(5, 10)), horizon=10)
+    assert schedule.controls(20, last=True) == 10 and schedule.finishes(20, last=True)
 
 
 def test_fresh_policies_start_once_when_half_of_the_samples_are_spent() -> None:

@@ -149,7 +149,9 @@ QUICK = replace(
     feasibility_iterations=2,
     first=FirstSettings(samples=20, how="uniform"),
     policy=PolicySettings(hidden=(8,)),
+    imagination=replace(SMOKE.imagination, confirm="off"),
 )
+"""The policy is finished after the last trial."""
 INFEASIBLE = (
     "CVaR 0.9 of the edge cost of a trajectory: the limit 0.75 looks infeasible; the safest policy found on the model "
     "so far reaches 5."
@@ -290,6 +292,18 @@ def test_the_last_iterations_pursue_what_the_last_search_found(monkeypatch: pyte
     agent, _, improvements = run()
     assert started == [agent.improver.policy]
     assert {each.targets[0] for each in improvements if each.iteration == 3} == {1.3 * 4.0}
+
+
+@pytest.mark.usefixtures("_everywhere_unsafe")
+def test_a_policy_that_is_finished_before_the_last_trial_pursues_it_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last look, in full and from the policy, is before the last trial."""
+    settings = replace(QUICK, feasibility_iterations=20, real_samples=60)
+    settings = replace(settings, imagination=replace(settings.imagination, confirm="on", starts=0))
+    estimates = say(monkeypatch, 4.8, 4.8, 4.8, 4.6, 4.0)
+    _, _, improvements = run(settings)
+    assert estimates.iterations == [20, 5, 5, 20, 20] and not estimates.values
+    last = max(each.iteration for each in improvements)
+    assert {each.targets[0] for each in improvements if each.iteration == last} == {1.3 * 4.0}
 
 
 def test_a_limit_that_is_kept_is_looked_into_at_the_end_alone(monkeypatch: pytest.MonkeyPatch) -> None:

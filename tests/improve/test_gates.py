@@ -16,7 +16,7 @@ from samba_rl.improve.multipliers import Multipliers
 from samba_rl.improve.policies import GaussianPolicy
 from samba_rl.improve.shield import Candidate
 from samba_rl.tasks.rollout import RealSource
-from samba_rl.types import Source, Traces
+from samba_rl.types import Source, State, Traces
 from tests.line import Line
 from tests.traces import by_hand, double, last_layer, seeded, simple_policy
 
@@ -124,9 +124,50 @@ def test_without_a_limit_a_policy_that_did_well_goes_on_where_its_successor_look
     assert speed_of(worse) == 0.4  # and is improved from there
 
 
+def states_of(*speeds: float) -> list[State]:
+    return [Candidate.of("", going(speed)).state for speed in speeds]
+
+
 def ended(*speeds: float, rounds: int = 0) -> Improvement:
-    states = [Candidate.of("", going(speed)).state for speed in speeds]
-    return Improvement(last=True, planned=8, controls=8, control=8, candidates=states, rounds=rounds)
+    return Improvement(last=True, planned=8, controls=8, control=8, candidates=states_of(*speeds), rounds=rounds)
+
+
+@pytest.mark.parametrize("shielded", [True, False])
+def test_the_best_of_the_latest_policies_makes_the_trial_that_confirms_it(shielded: bool) -> None:
+    gate, _ = gate_of(0.0, shielded=shielded)
+    work = Improvement(finishing=True, planned=8, controls=8, control=8, candidates=states_of(SAFE, 0.15, UNSAFE))
+    assert gate.before_trial(going(UNSAFE), work, imagine, 0, 3) == [] and work.cleared
+    assert acting_speed(gate) == pytest.approx(0.15)
+
+
+def tried(*speeds: float, real: dict[float, float] | None = None) -> Gate:
+    """Return a gate after trials of policies, some of which went at another speed on the real system."""
+    gate, _ = gate_of(0.0)
+    for number, speed in enumerate(speeds, 1):
+        gate.before_trial(going(speed), Improvement(planned=8, controls=8, control=8), imagine, 0, number)
+        gate.note(going(speed), imagine, 0, trial_of((real or {}).get(speed, speed)))
+    return gate
+
+
+def test_a_policy_that_its_trial_confirmed_is_handed_over_as_it_is() -> None:
+    policy, work = going(UNSAFE), Improvement(last=True)
+    assert tried(0.05, 0.15).hand_over(policy, work, imagine, 0) == []
+    assert work.cleared and speed_of(policy) == pytest.approx(0.15)
+
+
+def test_a_policy_that_its_trial_refuted_gives_way_to_one_that_did_well() -> None:
+    gate, policy, work = tried(0.05, 0.15, real={0.15: UNSAFE}), going(0.15), Improvement(last=True, usual=8)
+    (notice,) = gate.hand_over(policy, work, imagine, 0)
+    assert notice.text == "the policy of trial 1 is handed over; it looks better"
+    assert work.cleared and speed_of(policy) == pytest.approx(0.05)
+
+
+def test_where_every_trial_went_badly_the_policy_is_improved_further() -> None:
+    gate, policy, work = tried(0.15, real={0.15: UNSAFE}), going(0.15), Improvement(last=True, usual=8)
+    assert gate.hand_over(policy, work, imagine, 0) == [] and not work.cleared and work.controls == 2
+    work = Improvement(last=True, usual=8, rounds=ROUNDS)
+    (notice,) = gate.hand_over(policy, work, imagine, 0)
+    assert notice.text.startswith("the safest known policy is handed over") and speed_of(policy) == 0
 
 
 def test_the_cheapest_safe_one_of_the_last_policies_is_handed_over() -> None:
@@ -231,6 +272,25 @@ def explored(*information: float) -> Improvement:
     work.begin_exploring({}, 2)
     work.information += information
     return work
+
+
+@pytest.mark.parametrize(
+    ("information", "made"),
+    [
+        ((2.0, 2.0, 2.0, 2.0, 2.0, 2.0), 2),  # at a third of six: nothing gained
+        ((2.0, 2.2, 2.3, 2.3, 2.3, 2.3), 4),  # 0.2 of 1/6, 0.3 of 1/4; but 0.3 of 1/3
+        ((2.0, 2.2, 2.3, 2.4, 2.5, 3.0), 6),
+        ((2.0, 2.1, 9.0, 9.0, 9.0, 9.0), 2),
+    ],
+)
+def test_a_copy_that_will_hardly_gain_what_it_must_is_given_up(information: tuple[float, ...], made: int) -> None:
+    work = Improvement(planned=8, controls=8, control=8)
+    work.begin_exploring({}, 6)
+    for each in information:
+        if work.control < work.controls:
+            work.control += 1
+            work.note_information(each, 1.0)
+    assert work.information == list(information[:made]) and work.control == work.controls
 
 
 @pytest.mark.parametrize(

@@ -134,8 +134,26 @@ def test_a_policy_that_did_badly_loses_to_one_that_did_well() -> None:
         assert found.cost == pytest.approx(plain.cost + dearer * 5 / (EVIDENCE + 5), abs=0.05)
     poor, good = tried(0.4, dearer=10.0), tried(0.35)
     assert judge.best(going(0.0), [poor, good], imagine, 0)[0] is good
-    unsafe = judge.judge(going(0.0), tried(0.4, amount=400.0), imagine, 0)
-    assert unsafe.bounds[0] == pytest.approx(3 * plain.bounds[0])
+
+
+def test_a_policy_that_was_less_safe_than_predicted_has_a_higher_bound() -> None:
+    judge = shield(0.5)
+    verdict = judge.judge(going(0.0), candidate(0.4), imagine, 0)
+    plain, foreseen = verdict.bounds[0], verdict.amounts[0]
+
+    def bound(real: float) -> float:
+        return judge.judge(going(0.0), tried(0.4, amount=real), imagine, 0).bounds[0]
+
+    # 5 episodes beside a prior of the target, in proportion, up to three times; or by half of the excess, if more.
+    assert bound(4.0) == pytest.approx(plain * (0.5 + 5 * 4) / (0.5 + 5 * foreseen), rel=0.02)
+    assert bound(12.0) == pytest.approx(3 * plain)
+    assert bound(400.0) == pytest.approx(plain + (400 - foreseen) * 5 / (EVIDENCE + 5), rel=0.02)
+    assert bound(0.0) == plain
+
+
+def test_a_danger_that_the_model_did_not_foresee_at_all_counts() -> None:
+    standing = shield(0.05).judge(going(0.0), tried(0.0, amount=0.4), imagine, 0)
+    assert standing.bounds[0] == pytest.approx(0.2, abs=0.01) and not standing.passes
 
 
 def test_the_best_trial_is_never_forgotten() -> None:

@@ -17,10 +17,11 @@ from samba_rl.types import State
 class Networks:
     """K tanh networks of one shape side by side, with their gradients in closed form; for use without autograd."""
 
-    def __init__(self, layers: Sequence[tuple[Tensor, Tensor]], *others: Tensor) -> None:
+    def __init__(self, layers: Sequence[tuple[Tensor, Tensor]], *others: Tensor, only: Tensor | None = None) -> None:
         """Wrap the weights [K, ni, no] and biases [K, 1, no] of each layer, or those of one `nn.Linear` each.
 
-        `others` are parameters outside the layers whose gradients the caller sets.
+        `others` are parameters outside the layers whose gradients the caller sets. With `only`, indices [k], just these
+        of the K networks are evaluated, as if there were no others, whose gradients are zero.
         """
         parameters = [*others, *(parameter for layer in layers for parameter in layer)]
         sizes = [parameter.numel() for parameter in parameters]
@@ -34,25 +35,37 @@ class Networks:
         rest = views[len(others) :]
         self._weights, self._biases = _stacked([w for w, _ in layers], [b for _, b in layers])
         self._weight_gradients, self._bias_gradients = _stacked(rest[::2], rest[1::2])
+        self._only = only
         self._activations: list[Tensor] = []
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Return the outputs [K, N, no] at inputs [K, N, ni] and keep the activations for `backward`."""
         self._activations = [inputs]
-        for weight, bias in zip(self._weights[:-1], self._biases[:-1], strict=True):
+        *hidden, last = zip(self._used(self._weights), self._used(self._biases), strict=True)
+        for weight, bias in hidden:
             self._activations.append(tanh_(torch.baddbmm(bias, self._activations[-1], weight)))
-        return torch.baddbmm(self._biases[-1], self._activations[-1], self._weights[-1])
+        return torch.baddbmm(last[1], self._activations[-1], last[0])
 
     def backward(self, slope: Tensor) -> None:
         """Set the gradient from the derivative of the loss by the last outputs [K, N, no]; call it once per forward."""
-        for i in reversed(range(len(self._weights))):
+        weights = self._used(self._weights)
+        for i in reversed(range(len(weights))):
             before = self._activations.pop()
-            self._weight_gradients[i].copy_(before.mT @ slope)
-            torch.sum(slope, 1, keepdim=True, out=self._bias_gradients[i])
+            self._set(self._weight_gradients[i], before.mT @ slope)
+            self._set(self._bias_gradients[i], slope.sum(1, keepdim=True))
             if i:
-                slope = slope @ self._weights[i].mT
+                slope = slope @ weights[i].mT
                 # In place: on a CPU, allocating memory costs more than multiplying by 1 - tanh².
                 torch.ops.aten.tanh_backward.grad_input(slope, before, grad_input=slope)
+
+    def _used(self, parameters: list[Tensor]) -> list[Tensor]:
+        return parameters if self._only is None else [each[self._only] for each in parameters]
+
+    def _set(self, gradient: Tensor, value: Tensor) -> None:
+        if self._only is None:
+            gradient.copy_(value)
+        else:
+            gradient[self._only] = value
 
     def limit(self, norm: float) -> None:
         """Shorten the gradient to this norm if it is longer."""

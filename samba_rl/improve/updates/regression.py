@@ -61,11 +61,12 @@ class Regression:
         inputs: Tensor,
         targets: Tensor,
     ) -> None:
-        self._networks = Networks(list(zip(critics.weights, critics.biases, strict=True)))
+        self._count, self._only = len(targets), critics.informed
+        self._networks = Networks(list(zip(critics.weights, critics.biases, strict=True)), only=self._only)
         self._optimiser, self._settings = optimiser, settings
-        self._inputs, self._targets = inputs, targets
+        self._inputs, self._targets = self._used(inputs), self._used(targets)
         clipped = settings.critic_loss == "clipped"
-        self._old = [self._networks.forward(inputs)[..., 0]] if clipped else []
+        self._old = [self._networks.forward(self._inputs)[..., 0]] if clipped else []
 
     def epoch(self, order: Tensor | None, sizes: list[int]) -> None:
         """Make one pass over the batch, in minibatches of these sizes."""
@@ -74,7 +75,11 @@ class Regression:
 
     def losses(self) -> Tensor:
         """Return the mean squared error of each critic, in variances of its targets [K]."""
-        return (self._networks.forward(self._inputs)[..., 0] - self._targets).square().mean(1)
+        errors = (self._networks.forward(self._inputs)[..., 0] - self._targets).square().mean(1)
+        return errors if self._only is None else errors.new_zeros(self._count).index_copy(0, self._only, errors)
+
+    def _used(self, each: Tensor) -> Tensor:
+        return each if self._only is None else each[self._only]
 
     def _step(self, inputs: Tensor, targets: Tensor, *old: Tensor) -> None:
         """Take one gradient step; with old values, on the clipped loss."""

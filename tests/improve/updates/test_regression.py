@@ -77,3 +77,23 @@ def test_minibatches_keep_inputs_and_targets_together() -> None:
         for i in range(100):
             regression.epoch(torch.randperm(90, generator=seeded(i)), [30, 30, 30])
         assert float(regression.losses()) < 1e-4
+
+
+@pytest.mark.parametrize("kind", ["squared", "clipped"])
+def test_a_critic_with_nothing_to_learn_rests_and_the_others_learn_as_without_it(
+    kind: Literal["squared", "clipped"],
+) -> None:
+    inputs = torch.randn(3, 40, 2, generator=seeded(1))
+    targets = torch.stack([inputs[0].sum(-1), torch.full((40,), 5.0), inputs[2].prod(-1)])
+    three, two, live = Critics(3, 2, (6,), seeded(0)), Critics(2, 2, (6,), seeded(0)), torch.tensor([0, 2])
+    with torch.no_grad():
+        for all_, some in zip(three.parameters(), two.parameters(), strict=True):
+            some.copy_(all_[live])
+    before = [parameter.clone() for parameter in three.parameters()]
+    settings = dataclasses.replace(PLAIN, critic_loss=kind, max_gradient_norm=0.1)
+    losses = regress(three, inputs, targets, settings, 5)
+    assert losses == pytest.approx((*regress(two, inputs[live], targets[live], settings, 5)[:1], 0.0, losses[2]))
+    for all_, some, first in zip(three.parameters(), two.parameters(), before, strict=True):
+        assert torch.allclose(all_[live], some, atol=1e-6) and torch.equal(all_[1], first[1])
+        assert not torch.equal(all_[0], first[0])
+    assert torch.equal(three.values(inputs)[1], targets[1])
