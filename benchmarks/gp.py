@@ -23,8 +23,9 @@ from torch import Generator, Tensor
 
 from samba_rl import SafePendulum, UniformPolicy, rollout
 from samba_rl.models.exact import ExactPosterior
-from samba_rl.models.gp import GPDynamics, GPSettings
+from samba_rl.models.gp import GPDynamics
 from samba_rl.models.likelihood import FitSettings, Hyper, default_hyper, fit_hyper, negative_log_likelihood
+from samba_rl.models.settings import GPSettings
 from samba_rl.models.world import ModelWorld
 from samba_rl.models.zeta import LeaveOneOut
 

@@ -32,7 +32,8 @@ if TYPE_CHECKING:
         RealTrials as RealTrials,
         TrustRegion as TrustRegion,
     )
-    from samba_rl.models.gp import GPDynamics as GPDynamics, GPSettings as GPSettings
+    from samba_rl.models.gp import GPDynamics as GPDynamics
+    from samba_rl.models.settings import GPSettings as GPSettings
     from samba_rl.models.world import ModelWorld as ModelWorld
     from samba_rl.planet.policy import PlanningPolicy as PlanningPolicy
     from samba_rl.presets import make_agent as make_agent, make_settings as make_settings
@@ -67,7 +68,8 @@ _HOMES = {
     "samba_rl.improve.policies": "GaussianPolicy UniformPolicy",
     "samba_rl.learners": "LEARNERS Chance Cost CVaR Entropy Expectation GPModel Information InformationGain Learner "
     "LeaveOneOut Projection Proximal RealTrials TrustRegion",
-    "samba_rl.models.gp": "GPDynamics GPSettings",
+    "samba_rl.models.gp": "GPDynamics",
+    "samba_rl.models.settings": "GPSettings",
     "samba_rl.models.world": "ModelWorld",
     "samba_rl.planet.policy": "PlanningPolicy",
     "samba_rl.presets": "make_agent make_settings",

@@ -25,8 +25,8 @@ from samba_rl.improve.step import WeightSettings
 from samba_rl.improve.updates.proximal import ProximalSettings
 from samba_rl.improve.updates.trust_region import TrustRegionSettings
 from samba_rl.learners import LEARNERS, GPModel, LatentModel, Learner, RealTrials, TraceSource, find_learner
-from samba_rl.models.gp import GPSettings
 from samba_rl.models.likelihood import FitSettings
+from samba_rl.models.settings import GPSettings
 from samba_rl.models.zeta import LeaveOneOut
 from samba_rl.planet.latent import LatentSettings
 from samba_rl.planet.planner import PlannerSettings
@@ -48,7 +48,7 @@ _MODEL = {
         real_samples=600,
         episodes=1,
         first=FirstSettings(samples=30, how="uniform"),
-        imagination=ImaginationSettings(iterations=15, last_iterations=130, start_iterations=60),
+        imagination=ImaginationSettings(iterations=15, last_iterations=130, start_iterations=60, most=1.0),
         policy=PolicySettings(std_floor_first=0.4),
         # Over a quarter of the episodes start inside the hazard, so the worst tenth depends on luck; what the policy
         # does shows in the worst quarter.
@@ -56,12 +56,12 @@ _MODEL = {
         multiplier=MultiplierSettings(cap=10.0),
         update=ProximalSettings(minibatch=10_000),
     ),
-    "safe-cart-pole-double-pendulum": ModelBasedSettings(imagination=ImaginationSettings(trajectories=400)),
+    "safe-cart-pole-double-pendulum": ModelBasedSettings(imagination=ImaginationSettings(trajectories=400, most=1.0)),
     # Stopping before the slab and leaping across it are far apart. λ starts high, so that the policy stops first.
     "safe-fetch-reach": ModelBasedSettings(
         real_samples=450,
         first=FirstSettings(how="uniform"),
-        imagination=ImaginationSettings(iterations=60, last_iterations=120),
+        imagination=ImaginationSettings(iterations=60, last_iterations=120, most=1.0),
         constraint=ConstraintSettings(nu_floor=0.8),
         multiplier=MultiplierSettings(initial=5.0, factor=1.03),
         policy=PolicySettings(std=0.3, std_floor_first=0.15),
@@ -195,7 +195,15 @@ def _model_paper(column: _Column) -> ModelBasedSettings:
         feasibility_iterations=0,
         shield="off",
         imagination=ImaginationSettings(
-            100, 100, column.batch // STEPS, draw="marginals", candidates=1, starts=0, restart="off", confirm="off"
+            100,
+            100,
+            column.batch // STEPS,
+            draw="marginals",
+            candidates=1,
+            starts=0,
+            restart="off",
+            confirm="off",
+            most=1.0,
         ),
         weights=WeightSettings(spread=False, explore=0),
         model=GPSettings(fit=plain, sparse_above=10_000, calibration="none"),

@@ -20,8 +20,8 @@ from samba_rl.improve.step import WeightSettings
 from samba_rl.improve.updates.proximal import ProximalSettings
 from samba_rl.improve.updates.trust_region import TrustRegionSettings
 from samba_rl.learners import Learner
-from samba_rl.models.gp import GPSettings
 from samba_rl.models.likelihood import FitSettings
+from samba_rl.models.settings import GPSettings
 from samba_rl.planet.latent import LatentSettings
 from samba_rl.planet.planner import PlannerSettings
 from samba_rl.planet.settings import PlanetSettings

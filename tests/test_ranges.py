@@ -16,8 +16,9 @@ from samba_rl.errors import UserError
 from samba_rl.improve.limits import FurtherConstraint, MultiplierSettings
 from samba_rl.improve.policies import PolicySettings
 from samba_rl.learners import LEARNERS
-from samba_rl.models.gp import GPDynamics, GPSettings
+from samba_rl.models.gp import GPDynamics
 from samba_rl.models.likelihood import FitSettings
+from samba_rl.models.settings import GPSettings
 from samba_rl.planet.planner import PlannerSettings
 from samba_rl.planet.settings import PlanetSettings
 from samba_rl.presets import PRESETS, make_settings

@@ -16,8 +16,9 @@ from samba_rl.events import Clock, Notice
 from samba_rl.improve.shield import Imagine
 from samba_rl.models.exact import ExactPosterior
 from samba_rl.models.fit_report import FitReport
-from samba_rl.models.gp import GPDynamics, GPSettings
+from samba_rl.models.gp import GPDynamics
 from samba_rl.models.measured import unknown
+from samba_rl.models.settings import GPSettings
 from samba_rl.models.world import ModelSource
 from samba_rl.models.zeta import Zeta
 from samba_rl.tasks.task import Task
@@ -34,6 +35,8 @@ class Experience(ABC):
     """The model, if there is one."""
     candidates: int
     """Number of policies to choose from at the end."""
+    most: float
+    """Largest number of control iterations, in multiples of those planned, while the cost is still falling."""
     trajectories: int
     """Number of trajectories to imagine at a time; 0 without a model."""
     judged: int
@@ -105,6 +108,7 @@ class Imagination(Experience):
     ) -> None:
         self.model = GPDynamics(task, model, device)
         self.candidates, self.trajectories = settings.candidates, settings.trajectories
+        self.most = settings.most
         self.judged, self.starts, self.start_iterations = settings.judged, settings.starts, settings.start_iterations
         self.shielded, self.restarts = shielded, settings.restart == "on"
         self._task, self._zeta, self._settings = task, zeta, settings

@@ -20,6 +20,7 @@ class OwnTrials(Experience):
 
     model: None = None
     candidates: int = 1
+    most: float = 1.0
     trajectories: int = 0
     judged: int = 0
     starts: int = 0

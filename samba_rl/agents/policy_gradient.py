@@ -224,6 +224,8 @@ class Agent(AnyAgent):
             Snapshot.from_state(work.end_exploring()).restore_learned(self.improver, self.multipliers)
             yield from notices
             return
+        if work.go_on(self._experience.most):
+            return
         if work.starts or work.rivals:
             work.rivals.append(self.snapshot().state_dict())
         if work.starts:
@@ -245,15 +247,13 @@ class Agent(AnyAgent):
 
     def _start_beside(self) -> None:
         """Start a fresh policy beside the old one, for the cost alone."""
-        self.work.starts -= 1
-        self.work.cost_alone = True
-        self.work.controls = self.work.control + self._experience.start_iterations
+        self.work.start_beside(self._experience.start_iterations)
         self._start_afresh()
         self.multipliers.start_afresh()
 
     def _choose_rival(self, seed: int) -> list[Notice]:
         """Continue with the best of the old policy and those that started beside it."""
-        states, self.work.rivals = self.work.rivals, []
+        states = self.work.end_starts()
         rivals = [Candidate(str(number), state["improver"]["policy"]) for number, state in enumerate(states)]
         assert self._experience.imagine is not None
         with self.clock("gate"):
@@ -307,6 +307,7 @@ class Agent(AnyAgent):
         )
         if self.work.base is None:
             self._latest = report
+            self.work.costs.append(-report.model_return)
         else:
             self.work.note_information(report.model_zeta, self._worth)
         return report

@@ -20,7 +20,7 @@ from samba_rl.improve.updates.proximal import ProximalSettings
 from samba_rl.improve.updates.rules import UpdateSettings
 from samba_rl.improve.updates.trust_region import TrustRegionSettings
 from samba_rl.learners import GPModel, Learner, RealTrials, TraceSource
-from samba_rl.models.gp import GPSettings
+from samba_rl.models.settings import GPSettings
 from samba_rl.ranges import Count, In, check
 from samba_rl.tasks.faults.settings import RealSettings
 from samba_rl.tasks.task import Task
@@ -197,6 +197,9 @@ class ImaginationSettings:
     confirm: Literal["on", "off"] = "on"
     """Finish the policy before the last trial, which it makes: if that went well it is handed over, else improved
     further. off: finish it after the last trial, so that what is handed over has not been tried."""
+    most: Annotated[float, In("[1, 1000]")] = 4.0
+    """Largest number of control iterations, in multiples of those planned: improvement goes on while the cost on the
+    model is still falling, by more than its noise. 1: only those planned."""
 
 
 @final

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, final
 
+import torch
 from torch import Tensor
 
 from samba_rl.events import Notice
@@ -27,6 +29,8 @@ STRIDE = 2
 """Control iterations between two policies that are kept to choose from at the end."""
 FIRST_LOOK = 1 / 3
 """Share of its control iterations after which a copy that seeks information must have gained something."""
+PLATEAU = 2.0
+"""Standard errors by which the cost must have fallen for a policy to be worth improving further."""
 MEMORY = 0.95
 """Share of the average of the last policies that remains after a control iteration: about 20 of them count."""
 
@@ -62,6 +66,10 @@ class Improvement:
     """Latest policies, to choose from at the end."""
     average: dict[str, Tensor] = field(default_factory=dict)
     """Moving average of the last policies, which has less of the noise of single steps; one more to choose from."""
+    costs: list[float] = field(default_factory=list)
+    """Mean cost of a trajectory in each control iteration, since the policy last started afresh."""
+    further: int = 0
+    """Control iterations planned since then because the cost was still falling."""
     rounds: int = 0
     """Times that the policy looked too unsafe and was improved further."""
     failures: int = 0
@@ -83,6 +91,17 @@ class Improvement:
             self.average = {name: MEMORY * old[name] + (1 - MEMORY) * value for name, value in state.items()}
         if self.controls - self.control in range(0, count * STRIDE, STRIDE):
             self.candidates.append(state)
+
+    def start_beside(self, controls: int) -> None:
+        """Plan control iterations of a fresh policy, for the cost alone."""
+        self.starts, self.cost_alone, self.controls = self.starts - 1, True, self.control + controls
+        self.costs.clear()
+
+    def end_starts(self) -> list[State]:
+        """Return the policies to choose from, with their critics and multipliers."""
+        rivals, self.rivals = self.rivals, []
+        self.costs.clear()
+        return rivals
 
     def begin_exploring(self, base: State, controls: int) -> None:
         """Plan control iterations of a copy of the policy, which seeks information."""
@@ -116,8 +135,31 @@ class Improvement:
         if self.rounds >= ROUNDS:
             return False
         self.rounds += 1
-        self.controls += max(1, round(ROUND_SHARE * (self.planned or self.usual)))
+        self.controls += self._round
         return True
+
+    def go_on(self, most: float) -> bool:
+        """Plan a further round if the cost is still falling and `most` times those planned are not done yet.
+
+        It falls if its mean over the last round is below that over the round before by more than the noise of both.
+        """
+        each = self._round
+        recent = torch.tensor(self.costs[-2 * each :], dtype=torch.float64)
+        if each < 2 or len(recent) < 2 * each or self.further + each > (most - 1) * self.planned:
+            return False
+        before, after = recent[:each], recent[each:]
+        error = math.sqrt(float(before.var() + after.var()) / each)
+        if not float(before.mean() - after.mean()) > PLATEAU * error:
+            return False
+        self.controls += each
+        self.further += each
+        self.candidates.clear()
+        return True
+
+    @property
+    def _round(self) -> int:
+        """Return the number of control iterations of a further round."""
+        return max(1, round(ROUND_SHARE * (self.planned or self.usual)))
 
     @property
     def finals(self) -> list[State]:

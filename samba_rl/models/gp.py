@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import math
 import time
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple, final
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple, final
 
 import torch
 from torch import Tensor
@@ -16,40 +16,17 @@ from samba_rl.errors import UserError
 from samba_rl.models.calibration import conformal_factor, episode_scores
 from samba_rl.models.correlated import CorrelatedHyper
 from samba_rl.models.fit_report import FitReport, judge
-from samba_rl.models.likelihood import FitSettings, Hyper
+from samba_rl.models.likelihood import Hyper
 from samba_rl.models.measured import Plausible
 from samba_rl.models.measurement import ImaginedNoise, share_of
-from samba_rl.models.normalise import Normaliser, inputs_and_targets
+from samba_rl.models.normalise import Normaliser, Trend, inputs_and_targets
 from samba_rl.models.posterior import AnyHyper, Posterior, condition, fit_any_hyper, posterior_kind
-from samba_rl.ranges import Count, In, check
+from samba_rl.models.settings import GPSettings
+from samba_rl.ranges import check
 from samba_rl.types import State, Transitions
 
 if TYPE_CHECKING:
     from samba_rl.tasks.task import Task
-
-
-@dataclass(frozen=True)
-class GPSettings:
-    """Settings of the Gaussian-process model."""
-
-    fit: FitSettings = field(default_factory=FitSettings)
-    outputs: Literal["independent", "correlated"] = "independent"
-    """One GP for each state dimension (independent), or a linear model of coregionalisation over all (correlated)."""
-    sparse_above: Annotated[int, In("[0, 1e9]")] = 3000
-    """Number of points above which an inducing-point model replaces the exact one (independent outputs only)."""
-    inducing: Count = 500
-    """Largest number of inducing points of each output."""
-    latent: Annotated[int, In("[1, 100]")] = 2
-    """Number of latent functions that a model with correlated outputs mixes."""
-    precision: Literal["float64", "float32"] = "float64"
-    """Precision of predictions. float32 is about twice as fast on a CPU, but accurate only where the noise is not tiny;
-    the fit report states the error."""
-    calibration: Literal["none", "conformal"] = "conformal"
-    """Widen the predicted standard deviation of each output until 95 % intervals hold for left-out steps and episodes
-    (conformal), or leave it as the likelihood has it (none)."""
-    noise: Literal["process", "split"] = "process"
-    """Let all noise move imagined states (process), or only that which the residuals do not show to be measurement
-    noise, whereas the policy sees both (split; an exact model only)."""
 
 
 class Prediction(NamedTuple):
@@ -124,8 +101,10 @@ class GPDynamics:
         """
         begin = time.perf_counter()
         raw_inputs, raw_targets = inputs_and_targets(self.task, transitions, self._device)
-        of_inputs, of_targets = Normaliser.of(raw_inputs), Normaliser.of(raw_targets)
-        inputs, targets = of_inputs(raw_inputs), of_targets(raw_targets)
+        of_inputs = Normaliser.of(raw_inputs)
+        inputs = of_inputs(raw_inputs)
+        of_targets = Trend.of(inputs, raw_targets, linear=len(self.task.predicted) * (self.settings.mean == "linear"))
+        targets = of_targets(inputs, raw_targets)
         found = fit_any_hyper(inputs, targets, self._hyper, self.settings.fit, latent=self._latent)
         posterior, problem = self._replace_posterior(inputs, targets, found.hyper)
         if problem:
@@ -156,7 +135,8 @@ class GPDynamics:
         old = self.posterior
         assert self._hyper is not None
         raw_inputs, raw_targets = inputs_and_targets(self.task, transitions, self._device)
-        inputs, targets = self._inputs(raw_inputs), self._targets(raw_targets)
+        inputs = self._inputs(raw_inputs)
+        targets = self._targets(inputs, raw_targets)
         points = len(old) + len(inputs)
         if posterior_kind(self._hyper, points, targets.shape[1], self.settings.sparse_above) is type(old):
             self._set_posterior(old.extend(inputs, targets))
@@ -198,7 +178,8 @@ class GPDynamics:
         self._spread = self._rollout_targets.scale * self._factor.to(like)
         self._splits: dict[tuple[int, int], list[tuple[Posterior, Posterior]]] = {}
         first = len(self.task.predicted)
-        costs, errors = self._targets.restored(posterior.targets), posterior.loo_errors() * self._targets.scale
+        costs = self._targets.restored(posterior.inputs, posterior.targets)
+        errors = posterior.loo_errors() * self._targets.scale
         self.plausible = Plausible.of(costs[:, first:].to(like), errors[:, first:].to(like))
 
     def _drop_posterior(self) -> None:
@@ -216,16 +197,16 @@ class GPDynamics:
         """
         normalised = self.normalised(queries)
         mean, variance, zeta = self._rollout_posterior.predict(normalised, loo=loo, blur=blur)
-        return Prediction(self.denormalised(mean), variance * self._spread.square(), zeta)
+        return Prediction(self.denormalised(normalised, mean), variance * self._spread.square(), zeta)
 
     def normalised(self, queries: Tensor) -> Tensor:
         """Return raw model inputs [B, ni] as the posterior sees them."""
         _ = self.posterior  # raises an error if there are no data yet
         return self._rollout_inputs(queries.to(self.dtype))
 
-    def denormalised(self, changes: Tensor) -> Tensor:
-        """Return normalised changes of state [B, D] in the units of the state."""
-        return self._rollout_targets.restored(changes)
+    def denormalised(self, queries: Tensor, changes: Tensor) -> Tensor:
+        """Return normalised changes of state [B, D] at normalised model inputs [B, ni] in the units of the state."""
+        return self._rollout_targets.restored(queries, changes)
 
     def surprise(self, transitions: Transitions) -> float:
         """Return how far unseen transitions lie from their predictions.
@@ -269,7 +250,8 @@ class GPDynamics:
         return {
             "hyper": {name: value.clone() for name, value in vars(self._hyper).items()},
             "inputs": dict(vars(self._inputs)),
-            "targets": dict(vars(self._targets)),
+            "targets": dict(vars(self._targets.rest)),
+            "slope": self._targets.slope.clone(),
             "factor": self._factor.clone(),
             "share": self._share,
             "points": len(self),
@@ -295,10 +277,12 @@ class GPDynamics:
         kind = CorrelatedHyper if self.settings.outputs == "correlated" else Hyper
         self._hyper = kind(**state["hyper"]).to(raw_inputs)
         self._inputs = Normaliser(**state["inputs"]).to(raw_inputs)
-        self._targets = Normaliser(**state["targets"]).to(raw_inputs)
+        inputs, rest = self._inputs(raw_inputs), Normaliser(**state["targets"])
+        slope = state.get("slope", raw_inputs.new_zeros(inputs.shape[1], raw_targets.shape[1]))
+        self._targets = Trend(rest, slope).to(raw_inputs)
         self._factor = state["factor"].to(raw_inputs)
         self._share = state.get("share")
-        self._set_posterior(self._condition(self._inputs(raw_inputs), self._targets(raw_targets), self._hyper))
+        self._set_posterior(self._condition(inputs, self._targets(inputs, raw_targets), self._hyper))
         self.report = from_plain(FitReport, state["report"], "report of the fit")
         return bool(self._fingerprint() == state["fingerprint"])
 

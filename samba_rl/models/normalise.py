@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 LARGEST = 1e18
 """Largest number that a model learns from: its square still fits into single precision."""
 
+RIDGE = 1e-6
+"""Weight of the prior of a trend's slopes against the data."""
+
 
 @dataclass(frozen=True)
 class Normaliser:
@@ -47,6 +50,46 @@ class Normaliser:
     def to(self, target: Tensor) -> Normaliser:
         """Return a copy on the device and in the dtype of `target`."""
         return Normaliser(self.mean.to(target), self.scale.to(target))
+
+
+@dataclass(frozen=True)
+class Trend:
+    """The part of the targets that a straight line through the data explains; the model learns what is left."""
+
+    rest: Normaliser
+    """Shifts and scales what is left."""
+    slope: Tensor
+    """Change of each target per unit of each normalised input [ni, D]; 0 for a constant trend."""
+
+    @staticmethod
+    def of(inputs: Tensor, targets: Tensor, *, linear: int) -> Trend:
+        """Fit the trend of targets [n, D] over normalised inputs [n, ni]; that of the first `linear` columns is linear.
+
+        A weak prior keeps slopes near 0 that the data do not determine.
+        """
+        slope = targets.new_zeros(inputs.shape[1], targets.shape[1])
+        if linear:
+            centred = targets[:, :linear] - targets[:, :linear].mean(0)
+            gram = inputs.T @ inputs + RIDGE * len(inputs) * torch.eye(inputs.shape[1]).to(inputs)
+            slope[:, :linear] = torch.linalg.solve(gram, inputs.T @ centred)
+        return Trend(Normaliser.of(targets - inputs @ slope), slope)
+
+    def __call__(self, inputs: Tensor, targets: Tensor) -> Tensor:
+        """Return what the trend leaves of targets [..., D] at normalised inputs [..., ni], normalised."""
+        return self.rest(targets - inputs @ self.slope)
+
+    def restored(self, inputs: Tensor, values: Tensor) -> Tensor:
+        """Return normalised values [..., D] at normalised inputs [..., ni] in the units of the targets."""
+        return self.rest.restored(values) + inputs @ self.slope
+
+    @property
+    def scale(self) -> Tensor:
+        """Return the standard deviations of what is left [D]."""
+        return self.rest.scale
+
+    def to(self, target: Tensor) -> Trend:
+        """Return a copy on the device and in the dtype of `target`."""
+        return Trend(self.rest.to(target), self.slope.to(target))
 
 
 def inputs_and_targets(task: Task, transitions: Transitions, device: torch.device) -> tuple[Tensor, Tensor]:

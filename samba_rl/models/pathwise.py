@@ -84,10 +84,11 @@ class Functions:
     def __call__(self, queries: Tensor) -> Tensor:
         """Return the change of state [N, D] that each episode's function gives for its query of [N, ni]."""
         hyper = self.posterior.hyper
-        z = scaled(self.model.normalised(queries).to(self.posterior.z), hyper.lengthscales)
+        normalised = self.model.normalised(queries)
+        z = scaled(normalised.to(self.posterior.z), hyper.lengthscales)
         k = kernel(z, self.posterior.z, hyper.signal)
         values = self._weighted(self.features(z), self.weights) + self._weighted(k, self.correction)
-        return self.model.denormalised(values.T.to(self.model.dtype))
+        return self.model.denormalised(normalised, values.T.to(self.model.dtype))
 
     def _weighted(self, each: Tensor, weights: Tensor) -> Tensor:
         """Sum the features of each episode [D, N, M] with the weights of its function [D, B, M]: [D, N]."""

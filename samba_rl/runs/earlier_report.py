@@ -9,8 +9,9 @@ from torch import Tensor
 
 from samba_rl.agents.settings import ModelBasedSettings, Settings
 from samba_rl.data import DataSet
-from samba_rl.models.gp import GPDynamics, GPSettings
+from samba_rl.models.gp import GPDynamics
 from samba_rl.models.normalise import inputs_and_targets
+from samba_rl.models.settings import GPSettings
 from samba_rl.runs.earlier import Source
 from samba_rl.tasks.task import Task
 from samba_rl.types import Transitions

@@ -11,7 +11,9 @@ import torch
 from torch import Generator, Tensor
 
 from samba_rl.agents.experience import Imagination
-from samba_rl.agents.settings import ImaginationSettings, ModelFreeSettings
+from samba_rl.agents.policy_gradient import Agent
+from samba_rl.agents.settings import ImaginationSettings, ModelBasedSettings, ModelFreeSettings
+from samba_rl.events import Event
 from samba_rl.improve.limits import ConstraintSettings, MultiplierSettings
 from samba_rl.improve.policies import GaussianPolicy, PolicySettings
 from samba_rl.improve.shield import Shield
@@ -38,10 +40,10 @@ AVERAGE = 0.1 * 0.95**4 + 0.05 * (0.2 * 0.95**3 + 0.3 * 0.95**2 + 0.35 * 0.95 + 
 """Moving average of these speeds."""
 
 
-def chosen_speed(
-    speeds: tuple[float, ...], limit: float, patch: pytest.MonkeyPatch, *, candidates: int = 3, last: bool = True
-) -> float:
-    """Return the speed of the policy that `ask` gives, on a model that knows the truth; the goal is 1."""
+def going_at(
+    speeds: tuple[float, ...], settings: ModelBasedSettings, patch: pytest.MonkeyPatch
+) -> tuple[Agent, list[Event]]:
+    """Return an agent whose updates give its policy these speeds, on a model that knows the truth; the goal is 1."""
     remaining = iter(speeds)
 
     def go(update: Any, batch: Batch, generator: Generator) -> UpdateReport:
@@ -53,14 +55,21 @@ def chosen_speed(
 
     patch.setattr(ProximalUpdate, "__call__", go)
     patch.setattr(Imagination, "_source", lambda self, zeta, starts=None, share=1: RealSource(self._task.world()))
+    still = PolicySettings(hidden=(8,), std=1e-3, std_floor_first=1e-3, std_floor=1e-3, mean_bound=None)
+    return agent_of(Line(goal=1.0), COST_ALONE, replace(settings, policy=still))
+
+
+def chosen_speed(
+    speeds: tuple[float, ...], limit: float, patch: pytest.MonkeyPatch, *, candidates: int = 3, last: bool = True
+) -> float:
+    """Return the speed of the policy that `ask` gives, on a model that knows the truth; the goal is 1."""
     settings = replace(
         PLAIN,
         constraint=ConstraintSettings(limit=limit),
         multiplier=MultiplierSettings(margin=0.0),
         imagination=ImaginationSettings(len(speeds), len(speeds), 20, candidates=candidates, starts=0, confirm="off"),
-        policy=PolicySettings(hidden=(8,), std=1e-3, std_floor_first=1e-3, std_floor=1e-3, mean_bound=None),
     )
-    agent, _ = agent_of(Line(goal=1.0), COST_ALONE, settings)
+    agent, _ = going_at(speeds, settings, patch)
     agent.tell(real(1))
     policy = agent.ask(last=last)
     assert isinstance(policy, GaussianPolicy) and same_policy(policy, agent.policy)
@@ -90,6 +99,19 @@ def test_with_one_candidate_the_last_policy_is_handed_over(monkeypatch: pytest.M
 def test_before_the_last_ask_nothing_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Shield, "best", lambda *_, **__: pytest.fail("there is nothing to choose from"))
     assert chosen_speed(SPEEDS, 0.05, monkeypatch, last=False) == pytest.approx(0.4)
+
+
+@pytest.mark.parametrize(("most", "speeds", "made"), [(1.0, 16, 8), (1.5, 16, 12), (3.0, 9, 12)])
+def test_improvement_goes_on_while_the_cost_falls(
+    most: float, speeds: int, made: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Each policy is faster, and thus cheaper, than the last one, until the speeds are used up.
+    series = tuple(0.03 * min(step, speeds) for step in range(1, 33))
+    imagination = replace(PLAIN.imagination, iterations=8, trajectories=1000, most=most)
+    agent, events = going_at(series, replace(PLAIN, imagination=imagination), monkeypatch)
+    agent.tell(real(1))
+    agent.ask()
+    assert [each.control for each in improvements(events)] == list(range(1, made + 1))
 
 
 # A policy that is stranded --------------------------------------------------------------------------------------------

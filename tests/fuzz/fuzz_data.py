@@ -16,8 +16,9 @@ from torch import Generator, Tensor
 from samba_rl.agents.agent import schema_of
 from samba_rl.agents.outliers import OutlierTest
 from samba_rl.data import DataSet
-from samba_rl.models.gp import GPDynamics, GPSettings
+from samba_rl.models.gp import GPDynamics
 from samba_rl.models.likelihood import FitSettings
+from samba_rl.models.settings import GPSettings
 from samba_rl.tasks import make_task
 from samba_rl.tasks.task import Task
 from samba_rl.types import Transitions

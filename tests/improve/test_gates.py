@@ -253,6 +253,40 @@ def test_the_average_is_handed_over_where_it_is_the_cheapest_safe_one() -> None:
     assert gate.hand_over(policy, work, imagine, 0) == [] and speed_of(policy) == pytest.approx(0.2)
 
 
+def costs_of(*means: float, noise: float = 0.1) -> list[float]:
+    """Return ten costs around each mean, that much above and below it in turn."""
+    return [mean + noise * (-1) ** step for mean in means for step in range(10)]
+
+
+@pytest.mark.parametrize(
+    ("costs", "further", "goes_on"),
+    [
+        (costs_of(5.0, 4.0), 0, True),
+        (costs_of(5.0, 5.0), 0, False),
+        (costs_of(4.0, 5.0), 0, False),
+        # A mean of ten costs, each 0.1 from it, has a standard error of 1/30: the difference may be noise up to 0.094.
+        (costs_of(5.0, 4.9), 0, True),
+        (costs_of(5.0, 4.91), 0, False),
+        (costs_of(9.0, 5.0, 5.0), 0, False),
+        (costs_of(5.0, 4.0)[1:], 0, False),
+        (costs_of(5.0, 4.0), 70, True),
+        (costs_of(5.0, 4.0), 71, False),
+    ],
+)
+def test_improvement_goes_on_while_the_cost_falls_by_more_than_its_noise(
+    costs: list[float], further: int, goes_on: bool
+) -> None:
+    work = Improvement(planned=40, controls=40, control=40, finishing=True, costs=costs, further=further)
+    work.candidates.append({})
+    assert work.go_on(3.0) is goes_on
+    assert (work.controls, work.further) == ((50, further + 10) if goes_on else (40, further))
+    assert bool(work.candidates) is not goes_on  # policies that have been surpassed
+
+
+def test_without_further_control_iterations_only_those_planned_are_made() -> None:
+    assert not Improvement(planned=40, controls=40, control=40, costs=costs_of(5.0, 4.0)).go_on(1.0)
+
+
 def test_a_policy_is_stranded_where_all_trajectories_cost_the_same() -> None:
     traces = by_hand([[1.0, 2.0], [2.0, 1.0], [0.0, 3.0]])
     assert is_stranded(traces, step_cost=1.0)

@@ -14,9 +14,12 @@ from samba_rl.data.plain import from_plain, to_plain
 from samba_rl.models import posterior
 from samba_rl.models.calibration import conformal_factor, episode_scores
 from samba_rl.models.fit_report import FitReport
-from samba_rl.models.gp import GPDynamics, GPSettings
+from samba_rl.models.gp import GPDynamics
 from samba_rl.models.likelihood import FitSettings
+from samba_rl.models.pathwise import Functions
+from samba_rl.models.settings import GPSettings
 from samba_rl.models.zeta import Entropy
+from tests.line import Line
 
 TASK = SafePendulum()
 QUICK = FitSettings(iterations=20, points=100)
@@ -116,13 +119,50 @@ def test_adding_equals_conditioning_afresh_with_the_same_hyper_parameters() -> N
     model.add(take(data, slice(50, 60)))
     model.add(take(data, slice(60, 90)))
     inputs = model.normalised(TASK.model_inputs(data.x, data.u))
-    targets = (data.x_next - data.x - model.denormalised(torch.zeros(1, 2).double())) / model.target_scale
+    targets = (data.x_next - data.x - model.denormalised(inputs, torch.zeros(1, 2).double())) / model.target_scale
     afresh = type(model.posterior).condition(inputs, targets, model.posterior.hyper)  # type: ignore[arg-type]
     z = model.normalised(queries(60))
     grown, fresh = model.posterior.predict(z, loo=True), afresh.predict(z, loo=True)
     assert len(model) == 90 and grown.zeta is not None and fresh.zeta is not None
     assert torch.allclose(grown.mean, fresh.mean, rtol=0, atol=1e-8)
     assert torch.allclose(grown.variance, fresh.variance, rtol=0, atol=1e-8)
+
+
+def moved(n: int, seed: int) -> Transitions:
+    """Return steps of a point that falls back half-way, and moves by its action; the wind moves it a little."""
+    generator = Generator().manual_seed(seed)
+    x, u = (
+        2 * torch.rand(n, 1, generator=generator).double() - 1,
+        2 * torch.rand(n, 1, generator=generator).double() - 1,
+    )
+    none, index = torch.zeros(n).double(), torch.arange(n)
+    never = torch.zeros(n, 1, dtype=torch.bool)
+    return Transitions(
+        x=x, u=u, x_next=0.5 * x + u + 0.001 * (3 * x).sin(), cost=none, safety=none[:, None], violation=never,
+        terminated=never[:, 0], episode=index, step=torch.zeros_like(index),
+    )  # fmt: skip
+
+
+def test_a_linear_mean_carries_over_to_where_there_are_no_data() -> None:
+    data, far = moved(40, 0), torch.tensor([[30.0, 1.0], [30.0, -1.0]]).double()
+    constant, linear = (GPDynamics(Line(), GPSettings(mean=mean)) for mean in ("constant", "linear"))
+    for model in (constant, linear):
+        model.fit(data)
+    errors = [float((model.predict(far).mean[:, 0] - far[:, 1] + 15).abs().max()) for model in (constant, linear)]
+    assert errors[1] < 0.1 < 5 < errors[0]
+    # Beside the data both are right.
+    near = moved(20, 1)
+    for model in (constant, linear):
+        assert float((model.predict(torch.cat([near.x, near.u], 1)).mean - (near.x_next - near.x)).abs().max()) < 1e-3
+    # Functions that are drawn from it, more data and a restored copy have the same line.
+    functions = Functions.draw(linear, 500, 512, Generator().manual_seed(0))
+    expected = linear.predict(far[:1])
+    assert abs(float(functions(far[:1].expand(500, -1)).mean() - expected.mean)) < 0.2 * float(expected.variance.sqrt())
+    restored = GPDynamics(Line(), GPSettings(mean="linear"))
+    assert restored.load_state_dict(linear.state_dict(), data)
+    assert torch.equal(restored.predict(far).mean, linear.predict(far).mean)
+    linear.add(near)
+    assert torch.allclose(linear.predict(far[:1]).mean, expected.mean, atol=0.2)
 
 
 def test_a_second_fit_starts_from_the_first() -> None:

@@ -9,10 +9,11 @@ import torch
 from torch import Tensor
 
 from samba_rl import SafePendulum, UniformPolicy, UserError
-from samba_rl.models.gp import GPDynamics, GPSettings
+from samba_rl.models.gp import GPDynamics
 from samba_rl.models.information import InformationGain
 from samba_rl.models.kernel import kernel, scaled
 from samba_rl.models.likelihood import FitSettings, Hyper
+from samba_rl.models.settings import GPSettings
 from samba_rl.models.world import ModelSource
 from tests.models.test_gp import QUICK, TASK, queries, real
 from tests.traces import seeded

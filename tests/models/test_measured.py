@@ -8,9 +8,10 @@ import torch
 from torch import Generator, Tensor
 
 from samba_rl import GymTask, UniformPolicy, rollout
-from samba_rl.models.gp import GPDynamics, GPSettings
+from samba_rl.models.gp import GPDynamics
 from samba_rl.models.likelihood import FitSettings
 from samba_rl.models.measured import Plausible, measured_costs, unknown
+from samba_rl.models.settings import GPSettings
 from samba_rl.models.world import ModelWorld
 from samba_rl.types import Traces
 from tests.tasks.own_envs import Drift, Goal, danger

@@ -11,8 +11,9 @@ import torch
 from torch import Generator
 
 from samba_rl import GymTask, UniformPolicy, rollout
-from samba_rl.models.gp import GPDynamics, GPSettings
+from samba_rl.models.gp import GPDynamics
 from samba_rl.models.measurement import ImaginedNoise, measurement_share
+from samba_rl.models.settings import GPSettings
 from samba_rl.models.world import ModelWorld
 from samba_rl.types import Traces
 

@@ -2,9 +2,10 @@ import pytest
 import torch
 from torch import Generator
 
-from samba_rl.models.gp import GPDynamics, GPSettings
+from samba_rl.models.gp import GPDynamics
 from samba_rl.models.likelihood import FitSettings
 from samba_rl.models.pathwise import Functions
+from samba_rl.models.settings import GPSettings
 from tests.models.test_gp import TASK, queries, real
 
 

@@ -11,8 +11,9 @@ from torch import Tensor
 
 from samba_rl import SafePendulum, UniformPolicy
 from samba_rl.improve.policies import OpenLoopPolicy
-from samba_rl.models.gp import GPDynamics, GPSettings
+from samba_rl.models.gp import GPDynamics
 from samba_rl.models.likelihood import FitSettings
+from samba_rl.models.settings import GPSettings
 from samba_rl.models.world import ModelSource
 from samba_rl.models.zeta import ZETAS
 from samba_rl.tasks.rollout import RealSource

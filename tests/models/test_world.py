@@ -7,7 +7,8 @@ import torch
 from torch import Generator, Tensor
 
 from samba_rl import UniformPolicy, UserError, rollout
-from samba_rl.models.gp import GPDynamics, GPSettings
+from samba_rl.models.gp import GPDynamics
+from samba_rl.models.settings import GPSettings
 from samba_rl.models.world import ModelWorld
 from samba_rl.models.zeta import Entropy, LeaveOneOut
 from tests.models.test_gp import QUICK, TASK, real

@@ -5,9 +5,10 @@ import torch
 
 from samba_rl import UserError
 from samba_rl.models.exact import ExactPosterior
-from samba_rl.models.gp import GPDynamics, GPSettings
+from samba_rl.models.gp import GPDynamics
 from samba_rl.models.information import InformationGain
 from samba_rl.models.likelihood import FitSettings
+from samba_rl.models.settings import GPSettings
 from samba_rl.models.zeta import ZETAS, Bootstrap, Entropy, LeaveOneOut, Zeta, symmetric_kl
 from tests.models.test_gp import QUICK, TASK, queries, real
 
