@@ -12,6 +12,7 @@ sys.path.insert(0, str(HERE / "extensions"))
 os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
 # Notebooks force colours on programs; TTY_COMPATIBLE keeps moving tables out of pages all the same.
 os.environ.update(OMP_NUM_THREADS="1", SAMBA_SOURCE=str(HERE.parent), TTY_COMPATIBLE="0")
+os.environ["PYTHONSTARTUP"] = str(HERE / "extensions" / "shell.py")
 
 project = "samba_rl"
 author = "The samba_rl authors"

@@ -1,4 +1,4 @@
-"""Makes the films and the pictures of runs in the gallery: python docs/films.py [NAME ...] (half an hour on two cores)"""
+"""Makes films and pictures of runs for the gallery: python docs/films.py [NAME ...] (half an hour on two cores)"""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from samba_rl.runs.folder import SUMMARY
 
 ROOT = Path(__file__).parent.parent
 HERE = ROOT / "docs" / "images"
-SIZE = 300
+SIZE = 260
 """Width and height of a film [pixels]."""
 
 
@@ -27,7 +27,7 @@ class Film(NamedTuple):
 
 
 FILMS = {
-    "fetch": Film(ROOT / "runs" / "fetch", ("safe-fetch-reach", "--seed", "0", "--threads", "1"), 3, 3),
+    "fetch": Film(ROOT / "runs" / "fetch", ("safe-fetch-reach", "--seed", "0", "--threads", "1"), 2, 3),
 }
 RUN = Film(ROOT / "runs" / "pendulum", ("safe-pendulum", "--seed", "0", "--threads", "1"), 0, 0)
 PICTURES = ("learning-curve.png", "state-space.png")
@@ -52,8 +52,9 @@ def main(names: list[str]) -> None:
         folder = learned(RUN)
         for picture in PICTURES:
             (HERE / f"run-{picture}").write_bytes((folder / picture).read_bytes())
-        forecast = [sys.executable, "-m", "samba_rl", "forecast", str(folder), "-o", str(HERE / "run-forecast.png")]
-        subprocess.run(forecast, check=True)
+        for command in ("forecast", "advise"):
+            drawing = [sys.executable, "-m", "samba_rl", command, str(folder), "-o", str(HERE / f"run-{command}.png")]
+            subprocess.run(drawing, check=True)
 
 
 if __name__ == "__main__":

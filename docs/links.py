@@ -1,4 +1,4 @@
-"""Finds dead links in the built documentation, and what it loads from a network: python docs/links.py docs/_build/html"""
+"""Finds dead links in the built site, and what it loads from a network: python docs/links.py docs/_build/html"""
 
 from __future__ import annotations
 

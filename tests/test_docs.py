@@ -182,7 +182,9 @@ def test_the_cells_of_a_tutorial_are_code(page: str) -> None:
 
 def test_dead_links_are_found(tmp_path: Path) -> None:
     links = script("links.py")
-    good = '<p id="here"><a href="#here">here</a> <a href="b.html#there">b</a> <a href="https://example.org">away</a></p>'
+    good = (
+        '<p id="here"><a href="#here">here</a> <a href="b.html#there">b</a> <a href="https://example.org">away</a></p>'
+    )
     (tmp_path / "a.html").write_text(good + '<img src="c.svg"><link rel="canonical" href="https://example.org/a">')
     (tmp_path / "b.html").write_text('<h1 id="there">b</h1>')
     (tmp_path / "c.svg").write_text("<svg/>")

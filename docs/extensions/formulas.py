@@ -1,4 +1,4 @@
-"""Formulas as pictures (SVG) in the page itself, drawn when the documentation is built: no script, no font, no network."""
+"""Formulas as pictures (SVG) in the page, drawn when the documentation is built: no script, no font, no network."""
 
 from __future__ import annotations
 
