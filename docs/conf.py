@@ -22,12 +22,11 @@ extensions = [
     "myst_nb",
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
-    "sphinx.ext.napoleon",
     "sphinx.ext.viewcode",
     "sphinx_copybutton",
     "sphinx_design",
     "formulas",
-    "terminal",
+    "pages",
 ]
 exclude_patterns = ["_build"]
 
@@ -47,6 +46,8 @@ autodoc_typehints = "signature"
 autosummary_generate = False
 # Long signatures read better without the module of every type.
 python_use_unqualified_type_names = True
+python_maximum_signature_line_length = 100
+default_role = "code"
 
 # Copying a console block copies its commands, without prompts and what they print.
 copybutton_prompt_text = r"\$ |> "

@@ -52,9 +52,8 @@ def main(names: list[str]) -> None:
         folder = learned(RUN)
         for picture in PICTURES:
             (HERE / f"run-{picture}").write_bytes((folder / picture).read_bytes())
-        for command in ("forecast", "advise"):
-            drawing = [sys.executable, "-m", "samba_rl", command, str(folder), "-o", str(HERE / f"run-{command}.png")]
-            subprocess.run(drawing, check=True)
+        forecast = [sys.executable, "-m", "samba_rl", "forecast", str(folder), "-o", str(HERE / "run-forecast.png")]
+        subprocess.run(forecast, check=True)
 
 
 if __name__ == "__main__":

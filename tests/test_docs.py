@@ -165,7 +165,7 @@ def test_the_page_about_the_command_line_has_every_command() -> None:
 @pytest.mark.parametrize("command", ["", *COMMANDS])
 def test_the_help_of_each_command_can_be_put_on_a_page(command: str) -> None:
     pytest.importorskip("docutils")
-    assert "usage: samba-rl" in script("extensions/terminal.py").help_of(command)
+    assert "usage: samba-rl" in script("extensions/pages.py").help_of(command)
 
 
 @pytest.mark.parametrize("page", TUTORIALS)

@@ -1,4 +1,4 @@
-"""How `%%bash` cells look in tutorials (as a terminal), and a directive for the help that each command prints."""
+"""Cells of tutorials shown as a terminal, the help of each command, docstrings, and names that links find."""
 
 from __future__ import annotations
 
@@ -6,11 +6,14 @@ import contextlib
 import io
 import os
 import re
+from typing import Any
 
 from docutils import nodes
 from docutils.parsers.rst import Directive
 from docutils.statemachine import StringList
+from sphinx import addnodes
 from sphinx.application import Sphinx
+from sphinx.ext.napoleon import Config, GoogleDocstring
 
 from samba_rl.cli import COMMANDS, main
 
@@ -37,6 +40,21 @@ def show_as_terminal(_app: Sphinx, tree: nodes.document) -> None:
             shown = prompted(text.partition("\n")[2].strip())
             block.rawsource, block["language"] = shown, "console"
             block.children = [nodes.Text(shown)]
+
+
+def answer_to_short_names(_app: Sphinx, tree: nodes.document) -> None:
+    """Let links find what a module documents under the package's name too, as the pages of the source have it."""
+    for signature in tree.findall(addnodes.desc_signature):
+        module, name = signature.get("module") or "", signature.get("fullname")
+        short = f"samba_rl.{name}"
+        if module.startswith("samba_rl.") and short not in signature["ids"]:
+            signature["ids"].append(short)
+
+
+def with_arguments(app: Sphinx, what: str, name: str, documented: Any, options: Any, lines: list[str]) -> None:
+    """Turn the arguments in a docstring (`Args:`) into a list; others are plain text."""
+    if "Args:" in lines:
+        lines[:] = GoogleDocstring(lines, Config(), app, what, name, documented, options).lines()
 
 
 def help_of(command: str) -> str:
@@ -69,4 +87,6 @@ def setup(app: Sphinx) -> dict[str, bool]:
     """Add the directive and the look of the cells."""
     app.add_directive("command-help", CommandHelp)
     app.connect("doctree-read", show_as_terminal)
+    app.connect("doctree-read", answer_to_short_names)
+    app.connect("autodoc-process-docstring", with_arguments)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
