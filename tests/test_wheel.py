@@ -82,15 +82,15 @@ def test_the_wheel_has_the_package_and_nothing_else(wheel: Path) -> None:
 def test_the_wheel_trains_in_an_empty_environment(wheel: Path, tmp_path: Path) -> None:
     venv.create(tmp_path / "env", with_pip=True)
     scripts = tmp_path / "env" / "bin"
-    install = [scripts / "python", "-m", "pip", "install", "--quiet", "--constraint", ROOT / "constraints.txt", wheel]
-    subprocess.run(install, check=True)
+    python, constraints = str(scripts / "python"), str(ROOT / "constraints.txt")
+    subprocess.run([python, "-m", "pip", "install", "-q", "--constraint", constraints, str(wheel)], check=True)
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     environment.pop("PYTHONPATH", None)
-    run = [scripts / "samba-rl", *SMOKE, "run", "--evaluation-steps", "60"]
+    run = [str(scripts / "samba-rl"), *SMOKE, "run", "--evaluation-steps", "60"]
     done = subprocess.run(run, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode in (0, 4), done.stderr
     load = "import samba_rl; print(samba_rl.load_run('run').summary['real_samples'], samba_rl.__file__)"
-    read = [scripts / "python", "-c", load]
+    read = [python, "-c", load]
     found = subprocess.run(read, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True).stdout
     assert found.startswith(f"120 {tmp_path / 'env'}")
 
