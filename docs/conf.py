@@ -40,6 +40,7 @@ nb_execution_in_temp = True
 nb_execution_raise_on_error = True
 nb_execution_timeout = 600
 nb_merge_streams = True
+nb_render_markdown_format = "gfm"
 
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
