@@ -48,6 +48,7 @@ autosummary_generate = False
 # Long signatures read better without the module of every type.
 python_use_unqualified_type_names = True
 python_maximum_signature_line_length = 100
+# Names in docstrings stand in single backticks.
 default_role = "code"
 
 # Copying a console block copies its commands, without prompts and what they print.

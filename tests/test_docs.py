@@ -164,7 +164,7 @@ def test_the_page_about_the_command_line_has_every_command() -> None:
 
 @pytest.mark.parametrize("command", ["", *COMMANDS])
 def test_the_help_of_each_command_can_be_put_on_a_page(command: str) -> None:
-    pytest.importorskip("docutils")
+    pytest.importorskip("sphinx")
     assert "usage: samba-rl" in script("extensions/pages.py").help_of(command)
 
 
