@@ -20,7 +20,7 @@ help:
 	@echo "make fuzz       try random commands, settings and data for a minute (SECONDS=600 SEED=1)"
 	@echo "make check      formatting, lint, types, import layers (format: mend the formatting)"
 	@echo "make bench      measure speed beside peers"
-	@echo "make docs       build the documentation into docs/_build"
+	@echo "make docs       run the tutorials and build the documentation into docs/_build/html"
 	@echo "make clean      remove $(VENV) and everything built"
 
 setup: $(STAMP)
@@ -74,8 +74,10 @@ bench: $(BENCH_STAMP)
 	$(BIN)/python benchmarks/durability.py
 
 docs: $(DOCS_STAMP)
-	$(BIN)/python -m sphinx --quiet --fail-on-warning docs docs/_build
-	@echo "open docs/_build/index.html"
+	@echo "Building (minutes: the tutorials run) ..."
+	$(BIN)/python -m sphinx --quiet --fail-on-warning -d docs/_build/doctrees docs docs/_build/html
+	$(BIN)/python docs/links.py docs/_build/html
+	@echo "open docs/_build/html/index.html"
 
 clean:
 	rm -rf $(VENV) docs/_build build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from samba_rl.tasks.world import World as World
     from samba_rl.types import Policy as Policy, Traces as Traces, Transitions as Transitions
 
-__version__ = "0.2.0a0"
+__version__ = "0.2.0"
 
 _HOMES = {
     "samba_rl.agents.policy_gradient": "Agent",

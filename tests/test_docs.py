@@ -2,19 +2,29 @@
 
 import importlib.util
 import re
+import subprocess
+import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
 
+import samba_rl
 from samba_rl.benchmark.writers import WRITERS
-from samba_rl.cli import main
+from samba_rl.cli import COMMANDS, main
 from samba_rl.improve.constraints import KINDS
 from tests.threads import one_thread
 
 ROOT = Path(__file__).parent.parent
-PAGES = sorted(path.relative_to(ROOT).as_posix() for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
+BUILT = ROOT / "docs" / "_build"
+PAGES = sorted(
+    path.relative_to(ROOT).as_posix()
+    for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]
+    if BUILT not in path.parents
+)
+TUTORIALS = [page for page in PAGES if page.startswith("docs/tutorials/")]
+"""Pages whose cells run when the documentation is built; see `test_the_documentation_builds`."""
 NEEDS = {
     "README.md": ("mujoco",),
     "docs/advise.md": ("matplotlib",),
@@ -129,10 +139,73 @@ def test_the_way_through_samba_names_files_that_exist() -> None:
     assert all((ROOT / file).is_file() for file in files)
 
 
-def test_the_index_lists_every_page() -> None:
-    trees = re.findall(r"```\{toctree\}\n(.*?)```", text_of("docs/index.md"), flags=re.S)
-    listed = [line for tree in trees for line in tree.splitlines() if line and not line.startswith(":")]
-    assert sorted(listed) == sorted(path.stem for path in (ROOT / "docs").glob("*.md") if path.stem != "index")
+def test_every_page_is_in_one_table_of_contents() -> None:
+    listed = []
+    for page in PAGES:
+        trees = re.findall(r"```\{toctree\}\n(.*?)```", text_of(page), flags=re.S)
+        lines = [line for tree in trees for line in tree.splitlines() if line and not line.startswith(":")]
+        listed += [((ROOT / page).parent / f"{line}.md").resolve().relative_to(ROOT).as_posix() for line in lines]
+    assert sorted(listed) == [page for page in PAGES if page.startswith("docs/") and page != "docs/index.md"]
+
+
+def test_the_reference_has_every_public_name_once() -> None:
+    pages = "\n".join(text_of(page) for page in PAGES if page.startswith("docs/api/"))
+    described = re.findall(r"^\.\. (?:autofunction|autoclass|py:data):: samba_rl\.(\w+)$", pages, flags=re.M)
+    assert sorted(described) == samba_rl.__all__
+    summary = text_of("docs/api.md")
+    listed = re.findall(r"^   ([A-Za-z]\w+)$|`samba_rl\.(\w+)` holds", summary, flags=re.M)
+    assert sorted(a or b for a, b in listed) == samba_rl.__all__
+
+
+def test_the_page_about_the_command_line_has_every_command() -> None:
+    described = set(re.findall(r"^`samba-rl ([\w-]+)", text_of("docs/command-line.md"), flags=re.M))
+    assert described == set(COMMANDS)
+
+
+@pytest.mark.parametrize("command", ["", *COMMANDS])
+def test_the_help_of_each_command_can_be_put_on_a_page(command: str) -> None:
+    pytest.importorskip("sphinx")
+    assert "usage: samba-rl" in script("extensions/pages.py").help_of(command)
+
+
+@pytest.mark.parametrize("page", TUTORIALS)
+def test_the_cells_of_a_tutorial_are_code(page: str) -> None:
+    cells = re.findall(r"```\{code-cell\}\n(?::tags:[^\n]*\n)?(.*?)```", text_of(page), flags=re.S)
+    assert len(cells) >= 3
+    for cell in cells:
+        if cell.startswith("%%bash\n"):
+            commands = re.findall(r"^samba-rl ([\w-]+)", cell, flags=re.M)
+            assert set(commands) <= set(COMMANDS)
+        else:
+            compile(cell, page, "exec")
+
+
+def test_dead_links_are_found(tmp_path: Path) -> None:
+    links = script("links.py")
+    good = (
+        '<p id="here"><a href="#here">here</a> <a href="b.html#there">b</a> <a href="https://example.org">away</a></p>'
+    )
+    (tmp_path / "a.html").write_text(good + '<img src="c.svg"><link rel="canonical" href="https://example.org/a">')
+    (tmp_path / "b.html").write_text('<h1 id="there">b</h1>')
+    (tmp_path / "c.svg").write_text("<svg/>")
+    assert links.problems(tmp_path) == []
+    bad = '<a href="d.html">d</a><a href="b.html#nowhere">b</a><script src="https://example.org/x.js"></script>'
+    (tmp_path / "a.html").write_text(bad)
+    assert links.problems(tmp_path) == [
+        "a.html: d.html leads to no file",
+        "a.html: b.html#nowhere leads to a page without that place",
+        "a.html: loads https://example.org/x.js from a network",
+    ]
+
+
+@pytest.mark.slow
+def test_the_documentation_builds(tmp_path: Path) -> None:
+    pytest.importorskip("myst_nb")
+    site = tmp_path / "html"
+    build = [sys.executable, "-m", "sphinx", "--quiet", "--fail-on-warning", "-d", str(tmp_path / "doctrees")]
+    subprocess.run([*build, str(ROOT / "docs"), str(site)], check=True)
+    assert script("links.py").problems(site) == []
+    assert "<svg" in (site / "systems.html").read_text() and "$$" not in (site / "systems.html").read_text()
 
 
 @pytest.mark.parametrize("page", PAGES)
