@@ -44,13 +44,24 @@ def test_every_learner_has_settings_on_every_system_with_every_preset(learner: s
     assert settings.first.samples < settings.real_samples
     assert isinstance(LEARNERS[learner].source, settings.source)
     # Learners with the same source of traces differ in their rows alone.
-    firsts = {"model": "samba", "real": "ppo", "latent": "planet"}
+    limited = LEARNERS[learner].constraint is not None
+    firsts = {"model": "samba" if limited else "ppilco", "real": "ppo", "latent": "planet"}
     first = make_settings(task, firsts[LEARNERS[learner].source.label], preset)
     # The paper's budgets of real samples are each learner's own; tests/test_paper.py holds them to its Table 1.
     assert dataclasses.replace(settings, real_samples=first.real_samples) == first
     assert preset == "paper" or settings == first
-    if not isinstance(settings, PlanetSettings):
+    if not isinstance(settings, PlanetSettings) and not limited:
         assert settings.more_constraints == ()  # type: ignore[attr-defined]
+        assert settings.policy.experts == 1  # type: ignore[attr-defined]
+
+
+def test_limits_of_a_preset_hold_only_for_learners_with_a_limit() -> None:
+    # Nothing else of the preset differs.
+    with_limit, without = (make_settings("safe-fetch-reach", learner) for learner in ("sppilco", "ppilco"))
+    assert isinstance(with_limit, ModelBasedSettings) and isinstance(without, ModelBasedSettings)
+    assert with_limit.policy.experts == 2 and len(with_limit.more_constraints) == 1
+    one = dataclasses.replace(with_limit.policy, experts=1)
+    assert dataclasses.replace(with_limit, more_constraints=(), policy=one) == without
 
 
 def test_the_usual_learner_is_samba_and_the_usual_preset_the_default() -> None:

@@ -18,6 +18,8 @@ from torch import Generator, Tensor, nn
 from samba_rl.improve.policies import GaussianPolicy, PolicySettings, linear
 from samba_rl.types import Policy, Traces
 
+DISCOUNTS = (0.71, 0.5, 0.35, 0.25, 0.18, 0.125, 0.0625)
+"""Factors of the gate's prices in the variants of a policy that are judged beside it."""
 BY_CHANCE = 0.2
 """Share of the trajectories to learn from in which chance chooses an expert once the experts are no longer apart."""
 FIRST_PRICE = 4.0
@@ -125,6 +127,22 @@ class MixturePolicy(nn.Module):
         """Draw actions [B, nu] for observations [B, no], each of them the first of an episode."""
         return self.begin(len(observation))(observation, generator)
 
+    def variants(self) -> list[dict[str, Tensor]]:
+        """Return the parameters of policies whose gate weighs the limits less.
+
+        Prices rise quickly and fall slowly while a policy is improved, so the gate is often more careful than the
+        limits ask for. Which of these still keeps them is judged on fresh trajectories.
+        """
+        if self.gate.apart:
+            return []
+        states = []
+        for discount in DISCOUNTS:
+            state = {name: value.clone() for name, value in self.state_dict().items()}
+            state["gate.prices"] *= discount
+            state["gate.weights"][1:] *= discount
+            states.append(state)
+        return states
+
     def still(self) -> Chooser:
         """Return the policy without noise: the likeliest expert acts by its mean."""
         return Chooser(self.actor.still(), self._likeliest, self.gate.experts)
@@ -151,10 +169,11 @@ class MixturePolicy(nn.Module):
     def shares(self, traces: Traces) -> Tensor:
         """Return the share of each multiplier that weighs on a trajectory [B].
 
-        It is 1 where the gate chose. Where chance did, it rises evenly from 0 for the first expert, which heeds the
-        cost alone, to 1.
+        While the experts are apart it rises evenly from 0 for the first one, which heeds the cost alone, to 1. Then it
+        is 1: an expert that the gate does not choose yet must become safer to be chosen.
         """
-        return torch.where(self.by_chance(len(traces.cost)), self.chosen(traces) / (self.gate.experts - 1), 1.0)
+        chosen = self.chosen(traces)
+        return chosen / (self.gate.experts - 1) if self.gate.apart else torch.ones_like(chosen, dtype=torch.float32)
 
     def chosen(self, traces: Traces) -> Tensor:
         """Return the expert of each trajectory of this policy [B]."""

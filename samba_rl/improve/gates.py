@@ -198,7 +198,8 @@ class Gate:
     ) -> list[Notice]:
         """Clear the policy for trial `number`, plan further control iterations, or choose another for this trial."""
         own = Candidate.of(f"the policy of trial {number}", policy)
-        latest = [own, *(replace(own, state=state) for state in work.finals)]
+        others = [*work.finals, *policy.variants()] if work.finishing else []
+        latest = [own, *(replace(own, state=state) for state in others)]
         if not self._shielded:
             work.cleared = True
             if work.finishing:

@@ -178,6 +178,10 @@ class GaussianPolicy(nn.Module):
         """Return the policy itself: it is all that acts."""
         return self
 
+    def variants(self) -> list[dict[str, Tensor]]:
+        """Return no further policies: nothing about this one can be changed without learning."""
+        return []
+
     def still(self) -> MeanPolicy:
         """Return the policy without noise."""
         return MeanPolicy(self)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from samba_rl.agents.settings import ModelBasedSettings
 from samba_rl.errors import UserError
-from samba_rl.improve.experts import MixturePolicy, fresh_policy
+from samba_rl.improve.experts import DISCOUNTS, MixturePolicy, fresh_policy
 from samba_rl.improve.policies import GaussianPolicy, PolicySettings
 from samba_rl.learners import LEARNERS, GPModel, Learner, Projection
 from samba_rl.presets import make_agent, make_settings
@@ -18,7 +18,7 @@ from samba_rl.tasks.rollout import rollout
 from samba_rl.types import Traces
 from tests.crossing import Crossing
 from tests.line import Line, quick_settings
-from tests.traces import double, seeded
+from tests.traces import double, seeded, simple_policy
 
 TWO = PolicySettings(hidden=(8,), experts=2, apart=0, gate_hidden=(), std=0.05)
 
@@ -138,8 +138,27 @@ def test_chance_goes_on_choosing_in_a_few_trajectories_of_those_to_learn_from() 
     assert torch.equal(chosen[:160] == 1, by_gate[:160])
     assert 5 < int((chosen[160:] != by_gate[160:].long()).sum()) < 35  # half of them are not what the gate would choose
     assert len(policy.limited(traces).cost) == 160  # limits are measured where the gate chose
-    shares = policy.shares(traces)
-    assert torch.equal(shares[:160], torch.ones(160)) and torch.equal(shares[160:], chosen[160:].float())
+    assert torch.equal(policy.shares(traces), torch.ones(200))  # whoever chose, the limits count
+
+
+def test_the_gate_of_a_variant_weighs_the_limits_less() -> None:
+    policy = mixture()
+    last = policy.gate.network[-1]
+    assert isinstance(last, nn.Linear)
+    with torch.no_grad():
+        policy.gate.weights[1], last.bias[1] = 3.0, 2.0  # expert 0 exceeds the limit by 2
+    before = policy.gate.weights.clone()
+    variants = policy.variants()
+    assert len(variants) == len(DISCOUNTS)
+    for discount, state in zip(DISCOUNTS, variants, strict=True):
+        assert torch.equal(state["gate.weights"][1:], before[1:] * discount) and state["gate.weights"][0] == before[0]
+        assert torch.equal(state["gate.prices"], policy.gate.prices * discount)
+    assert torch.equal(policy.gate.weights, before)  # the policy itself stays as it is
+    copy, here = mixture(), torch.zeros(1, 2)
+    copy.load_state_dict(variants[0])
+    assert float(policy.gate.logits(here).diff()) == pytest.approx(3 * 2)
+    assert float(copy.gate.logits(here).diff()) == pytest.approx(0.71 * 3 * 2)
+    assert mixture(replace(TWO, apart=2)).variants() == [] == simple_policy().variants()
 
 
 def test_several_experts_need_a_model_and_an_update_without_its_own_dual() -> None:

@@ -14,8 +14,8 @@ from samba_rl.types import State
 
 MEMORY = 0.9
 """Share of the moments of the gate's targets that remains after an update."""
-RISE, FALL = 0.15, 0.1
-"""Largest changes of the logarithm of a price in an update: that of a value at twice its aim, and that of no value."""
+PACE = 0.3
+"""Largest change of the logarithm of a price in an update: that of a value at twice its aim, or of no value."""
 MOST_PRICE = 20.0
 """Largest price, and the inverse of the least one: if the experts themselves break a limit, no choice can mend that."""
 SHARPNESS = 10.0
@@ -95,8 +95,7 @@ class ChoosingUpdate:
         units = gate.prices.new_tensor((batch.units or (1.0,) * heeded)[:heeded])
         if not gate.apart:
             steps = (gate.prices.new_tensor(batch.excess[:heeded]) / units).nan_to_num().clamp(-1, 1)
-            steps = torch.where(steps > 0, RISE * steps, FALL * steps)
-            gate.prices.mul_(steps.exp()).clamp_(1 / MOST_PRICE, MOST_PRICE)
+            gate.prices.mul_((PACE * steps).exp()).clamp_(1 / MOST_PRICE, MOST_PRICE)
         apart = gate.predict(inputs)[..., 0].std(1, correction=0).mean().clamp(min=1e-30)
         gate.weights.copy_(SHARPNESS * torch.cat([1 / apart[None], gate.prices / units]))
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from samba_rl.improve.experts import FIRST_PRICE, MixturePolicy, fresh_policy
 from samba_rl.improve.policies import PolicySettings
 from samba_rl.improve.updates.batch import Batch, Update, UpdateReport
-from samba_rl.improve.updates.choosing import FALL, RISE, SHARPNESS, ChoosingUpdate, with_gate
+from samba_rl.improve.updates.choosing import PACE, SHARPNESS, ChoosingUpdate, with_gate
 from samba_rl.types import State
 from tests.traces import double, seeded, simple_policy
 
@@ -89,9 +89,9 @@ def test_the_gate_learns_what_each_expert_costs_and_chooses_by_it() -> None:
 def test_prices_follow_the_excess_once_the_experts_are_no_longer_apart() -> None:
     for apart, excess, expected in (
         (5, 0.5, FIRST_PRICE),  # apart: the last expert alone was measured
-        (0, 0.25, FIRST_PRICE * math.exp(RISE * 0.5)),  # half a target above the aim
-        (0, 9.0, FIRST_PRICE * math.exp(RISE)),  # by a bounded amount
-        (0, -0.25, FIRST_PRICE * math.exp(-FALL * 0.5)),
+        (0, 0.25, FIRST_PRICE * math.exp(PACE * 0.5)),  # half a target above the aim
+        (0, 9.0, FIRST_PRICE * math.exp(PACE)),  # by a bounded amount
+        (0, -0.25, FIRST_PRICE * math.exp(-PACE * 0.5)),
         (0, math.nan, FIRST_PRICE),
     ):
         policy = mixture(apart=apart)
