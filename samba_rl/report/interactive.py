@@ -115,7 +115,8 @@ def _curve(group: Group, values: Band, axis: str, what: str, *, log: bool, legen
     line = {
         "x": x, "y": y(values.mean), "yaxis": axis, "name": _text(group.label),
         "mode": "lines+markers" if len(x) <= MARKED else "lines", "legendgroup": group.label, "showlegend": legend,
-        "text": text, **_HOVER, "line": _line(look.colour, look.dashes), "marker": _marker(group, 5),
+        "text": text, **_HOVER, "line": _line(look.colour, look.dashes, look.size * (1.2 if group.variant % 2 else 2)),
+        "marker": _marker(group, 5),
     }  # fmt: skip
     if seeds == 1:
         return [line]
@@ -213,8 +214,8 @@ def _layout(x: str, *, log_x: bool = False) -> Json:
     }  # fmt: skip
 
 
-def _line(colour: str, dashes: str) -> Json:
-    return {"color": _colour(colour), "dash": _DASHES[dashes], "width": 2}
+def _line(colour: str, dashes: str, width: float = 2.0) -> Json:
+    return {"color": _colour(colour), "dash": _DASHES[dashes], "width": width}
 
 
 def _marker(group: Group, size: int) -> Json:

@@ -17,6 +17,7 @@ from samba_rl.report.style import (
     MARKED,
     VERMILION,
     from_zero,
+    from_zero_with_peaks,
     legend_above,
     name_axes,
     new_panels,
@@ -96,7 +97,7 @@ def _draw_trials(axes: Axes, run: Run, limits: Sequence[tuple[int, Constraint]])
     real_and_predicted(axes, [t.iteration for t in trials], real, predicted)
     bounds = [bound for i, constraint in limits for bound in _draw_limit(axes, run, i, constraint)]
     name_axes(axes, y="safety cost of an\nepisode (mean) [cost]")
-    from_zero(axes, [*real, *predicted, *bounds])
+    from_zero_with_peaks(axes, [*real, *predicted], bounds)
     legend_above(axes)
 
 
@@ -108,7 +109,7 @@ def _draw_constraint(axes: Axes, run: Run, i: int, constraint: Constraint) -> No
     bounds = _draw_limit(axes, run, i, constraint)
     unit = ("share" if isinstance(constraint, Chance) else "cost") + (" per step" if constraint.per_step else "")
     name_axes(axes, y=f"{'in the trial' if _on_real(run) else 'on the model'}\n[{unit}]")
-    from_zero(axes, [*values, *bounds])
+    from_zero_with_peaks(axes, [*values, *bounds], [constraint.limit, bounds[-1]])
     legend_above(axes)
 
 

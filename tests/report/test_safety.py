@@ -37,6 +37,19 @@ def test_safety_draws_the_trials_and_the_control_iterations_between_them() -> No
     assert weight.get_xlabel() == "real trial (in between, control iterations on the model)"
 
 
+def test_a_first_value_far_above_the_others_does_not_flatten_them() -> None:
+    run = made(trials=8)
+    peak = (replace(run.improvements[0], values=(40.0,)), *run.improvements[1:])
+    for drawn, scale in ((run, "linear"), (replace(run, improvements=peak), "symlog")):
+        figure = safety(drawn)
+        figure.draw_without_rendering()
+        axes = figure.axes[1]
+        assert axes.get_yscale() == scale
+        limit, value = axes.transAxes.inverted().transform(axes.transData.transform([(1, 0.75), (1, 0.25)]))[:, 1]
+        assert limit > 0.3 and 0.05 < value < 0.5
+    assert axes.get_ylim()[1] > 40 and "40" in [each.get_text() for each in axes.get_yticklabels()]
+
+
 def test_each_constraint_has_a_panel() -> None:
     run = made(constraints=(CVAR, replace(CHANCE, per_step=True)))
     _, first, second, multipliers, _ = safety(run).axes
