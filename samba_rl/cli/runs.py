@@ -125,14 +125,19 @@ def _show(console: Console, run: Path, one: Overview) -> None:
         table.add_row("note", text(notice))
     table.add_row("files", _files(run))
     console.print(table)
-    following = {
-        "finished": f"samba-rl eval {shlex.quote(str(run))}{_own(one)}",
-        "waiting": f"samba-rl status {shlex.quote(str(run))}{_own(one)}",
-        "interrupted": f"samba-rl resume {shlex.quote(str(run))}{_own(one)}",
-        "running": f"tensorboard --logdir {shlex.quote(str(run))}",
-    }.get(one.state)
-    if following:
-        console.print(f"Next:  [bold]{text(following)}[/]", soft_wrap=True)
+    console.print(f"Next:  [bold]{text(next_command(run, one))}[/]", soft_wrap=True)
+
+
+def next_command(run: Path, one: Overview) -> str:
+    """Return the command that is most likely to come next for a run."""
+    folder = shlex.quote(str(run))
+    return {
+        "finished": f"samba-rl eval {folder}{_own(one)}",
+        "waiting": f"samba-rl status {folder}",
+        "interrupted": f"samba-rl resume {folder}{_own(one)}",
+        "running": f"samba-rl watch {folder}",
+        "damaged": f"samba-rl verify {folder}",
+    }[one.state]
 
 
 def _notices(run: Path) -> list[str]:
