@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import time
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import tyro
 from rich.console import Console, Group
@@ -95,7 +96,9 @@ class _Curve(NamedTuple):
     colour: str = "cyan"
 
 
-def picture(one: Overview, config: dict[str, Any], events: list[Event], width: int, height: int) -> RenderableType:
+def picture(
+    one: Overview, config: Mapping[str, object], events: list[Event], width: int, height: int
+) -> RenderableType:
     """Return the present state of a run with its curves, for a terminal of this size."""
     from samba_rl.events import ImprovementReport, LatentReport, TrialReport
 
@@ -117,7 +120,10 @@ def picture(one: Overview, config: dict[str, Any], events: list[Event], width: i
 
 
 def _curves(
-    config: dict[str, Any], trials: list[TrialReport], updates: list[ImprovementReport], latent: list[LatentReport]
+    config: Mapping[str, object],
+    trials: list[TrialReport],
+    updates: list[ImprovementReport],
+    latent: list[LatentReport],
 ) -> list[_Curve]:
     """Return the curves of a run: its trials, its limits with their multipliers, its latent model."""
     found: list[_Curve] = []
@@ -190,7 +196,7 @@ def _phase(
     return f", after trial {trial}"
 
 
-def _limits(config: dict[str, Any], count: int) -> list[_Limit]:
+def _limits(config: Mapping[str, object], count: int) -> list[_Limit]:
     """Return `count` limits of a run, as well as its configuration describes them without its system."""
     settings, row = config.get("settings"), config.get("row")
     if not count or not isinstance(settings, dict) or not isinstance(row, dict):
@@ -201,10 +207,10 @@ def _limits(config: dict[str, Any], count: int) -> list[_Limit]:
     return [_Limit(_in_words(each), float(each.get("limit", math.nan))) for each in [*first, *further]]
 
 
-def _in_words(limit: dict[str, Any]) -> str:
-    kind, alpha, of = limit.get("kind"), limit.get("alpha"), limit.get("of") or "the safety cost"
+def _in_words(limit: Mapping[str, object]) -> str:
+    kind, alpha, of = str(limit.get("kind")), limit.get("alpha"), limit.get("of") or "the safety cost"
     start = {"cvar": f"CVaR {alpha} of {of}", "expectation": f"mean of {of}", "chance": f"unsafe share ({of})"}
-    return start.get(str(kind), f"{kind} of {of}") + (" per step" if limit.get("per") == "step" else "")
+    return start.get(kind, f"{kind} of {of}") + (" per step" if limit.get("per") == "step" else "")
 
 
 def _print_end(console: Console, run: Path, one: Overview) -> None:

@@ -48,7 +48,7 @@ def test_a_run_that_was_measured_above_its_limit_ends_with_it_and_a_status_of_it
     assert main(["eval", str(run), "--task", task]) == 0
     assert last_lines(capsys)[0].startswith(words)
     assert main(["runs", str(run.parent)]) == 0
-    assert "finished, limit not kept" in capsys.readouterr().out
+    assert "broken" in capsys.readouterr().out
     assert main(["runs", str(run)]) == 0
     text = " ".join(capsys.readouterr().out.replace("│", " ").split())
     assert "limit not kept mean of the edge cost of a trajectory is measured above its limit" in text
