@@ -14,22 +14,25 @@ RIG_EPISODES = 100
 """Number of episodes in the commands that are proposed for a rig."""
 
 
-def proposal(group: Sequence[Found], *, has_learned: bool) -> tuple[str, str]:
-    """Return the command that comes next for finished runs, and its purpose."""
+def proposal(group: Sequence[Found], wanting: str) -> tuple[str, str]:
+    """Return the command that comes next for finished runs, and its purpose.
+
+    `wanting` is "learn" if they have not learned, and "learn more" if that is not clear: limits come before that.
+    """
     judged = [one for one in group if one.result is not None]
-    if not has_learned:
-        return next_step(judged[0], ["learn"])
+    if wanting == "learn":
+        return next_step(judged[0], wanting)
     for standing in ("broken", "unclear"):
         for one in judged:
             assert one.result is not None
             evaluation = one.result.with_noise
             standings = [measured(evaluation, i)[1] for i in range(len(evaluation.constraints))]
             if standing in standings or (standing == "broken" and one.breaches):
-                return next_step(one, [standing])
-    return next_step(judged[0])
+                return next_step(one, standing)
+    return next_step(judged[0], wanting)
 
 
-def next_step(one: Found, wanting: Sequence[str] = ()) -> tuple[str, str]:
+def next_step(one: Found, wanting: str = "") -> tuple[str, str]:
     """Return the command that comes next for a run, and its purpose; `wanting` says what it lacks."""
     if one.folder is None or one.seen is None:
         return _again(one), "to make this run here, with its film"
@@ -49,7 +52,7 @@ def _own(one: Found) -> str:
     return f" --task {shlex.quote(one.seen.named)}" if one.seen is not None and one.seen.named else ""
 
 
-def _after_the_end(one: Found, wanting: Sequence[str]) -> tuple[str, str]:
+def _after_the_end(one: Found, wanting: str) -> tuple[str, str]:
     """Return the command that comes next for a finished run in a folder."""
     run, own = shlex.quote(str(one.folder)), _own(one)
     if one.run is not None and isinstance(one.run.task, RigTask):
@@ -60,15 +63,15 @@ def _after_the_end(one: Found, wanting: Sequence[str]) -> tuple[str, str]:
     if one.result is None:
         return f"samba-rl eval {run}{rig}{own}", "to evaluate it on the real system"
     more = f"samba-rl resume {run}{own} --real-samples {2 * one.result.real_samples}"
-    if "learn" in wanting:
+    if wanting in ("learn", "learn more"):
         return more, "to learn from more real samples"
-    if "broken" in wanting:
+    if wanting == "broken":
         # Learners with a GP model have data from which limits can be advised on.
         row = LEARNERS.get(one.learner) if one.run is None else one.run.row
         imagines = row is not None and row.source.imagines
         advice = f"samba-rl advise {run}{own}", "to see which limits can be met, and at what return"
         return advice if imagines else (more, "to learn from more real samples")
-    if "unclear" in wanting:
+    if wanting == "unclear":
         steps = rig or f" --steps {10 * one.result.with_noise.steps}"
         return f"samba-rl eval {run}{steps}{own}", "to measure it more closely"
     certificate = one.certificate

@@ -88,7 +88,8 @@ def _titles(groups: Sequence[Sequence[Found]]) -> list[str]:
         lambda one: "" if one.result is None else _limit_in_words(one.result),
         lambda one: one.preset,
         lambda one: "" if one.result is None else ", ".join(f"{n} {(one.settings or {})[n]}" for n in one.changed[:3]),
-        lambda one: f"in {one.folder or one.name}",
+        lambda one: f"in {one.name}",
+        lambda one: f"in {one.folder}",
     )
     for detail in details:
         alike = {title for title in titles if titles.count(title) > 1}
@@ -126,7 +127,7 @@ def _verdict(title: str, group: Sequence[Found]) -> Verdict:
     sentences = [learned, *_limits(group, results)]
     seeds = ", ".join(str(one.seed) for one in group)
     which = f"{len(group)} seeds: {seeds}" if len(group) > 1 else f"seed {seeds}"
-    return Verdict(title, which, tuple(sentences), *proposal(group, has_learned=learned.mood != "bad"), tuple(group))
+    return Verdict(title, which, tuple(sentences), *proposal(group, _wanting(learned)), tuple(group))
 
 
 def _progress(one: Found) -> str:
@@ -242,6 +243,10 @@ def _limit_of_one(one: Found, i: int, value: str, standing: Standing) -> Sentenc
         if breach.words.startswith(constraint.words):
             mood, head = ("unclear", "Limit cannot be met") if breach.expected else ("bad", "Limit broken")
     return Sentence(mood, head, "; ".join(words) + ".")
+
+
+def _wanting(learned: Sentence) -> str:
+    return {"bad": "learn", "unclear": "learn more"}.get(learned.mood, "")
 
 
 def _capital(words: str) -> str:

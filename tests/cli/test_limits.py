@@ -31,7 +31,7 @@ def unsafe(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     home = tmp_path_factory.mktemp("unsafe")
     (home / "danger.py").write_text(LINE_IN_DANGER)
     task = f"{home / 'danger.py'}:task"
-    flags = ["--learner", "sppo", "--preset", "smoke", "--constraint.limit", "0.01", "--no-pictures"]
+    flags = ["--learner", "sppo", "--preset", "smoke", "--constraint.limit", "0.01", "--no-pictures", "--no-report"]
     assert main(["train", task, *flags, "--out", str(home / "run")]) == MISSED
     return home / "run", task
 
@@ -67,7 +67,7 @@ def test_without_an_evaluation_only_the_model_has_a_say(
     assert main(["runs", str(run), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["limit_kept"] is None
     # With one the same run is judged when it is resumed.
-    assert main(["resume", str(run), "--task", unsafe[1], "--no-pictures"]) == MISSED
+    assert main(["resume", str(run), "--task", unsafe[1], "--no-pictures", "--no-report"]) == MISSED
 
 
 @pytest.mark.parametrize("kept", [False, True])

@@ -7,7 +7,7 @@ import math
 from dataclasses import replace
 from typing import Any
 
-from samba_rl.report.interactive import ZERO, curves, tail, trade_off
+from samba_rl.report.interactive import ZERO, curves, run_curve, tail, trade_off
 from samba_rl.report.page import Page, to_html
 from tests.report.results import DOUBLE, PENDULUM, evaluation, result
 
@@ -77,8 +77,18 @@ def test_names_are_escaped_and_gaps_are_null() -> None:
     odd = replace(RESULTS[0], cell=cell, curve=tuple(replace(p, return_mean=math.nan) for p in RESULTS[0].curve))
     plots = curves([odd])
     assert plots[0].data[0]["name"] == "&lt;b&gt;$x&lt;/script&gt;"
-    page = Page("t", "l", (), (), "", (), plots, (), (), (), "0")
+    page = Page("t", "l", (), (), (), plots, (), (), (), "", (), (), "0")
     text = to_html(page)
     found = text.split(f'data-for="curves-{PENDULUM}">')[1].split("</script>")[0]
     assert json.loads(found)["data"][0]["y"] == [None, None]
     assert "<b>$x" not in text
+
+
+def test_a_run_s_curve_shows_its_trials_and_the_limit() -> None:
+    runs = [(f"seed {seed}", RESULTS[seed].curve) for seed in (0, 1)]
+    plot = run_curve("run-0", "Learning curve", runs, ("limit 0.75 on its CVaR 0.9", 0.75))
+    assert [trace["y"] for trace in plot.data] == [[-170, -140], [1, 1], [-169, -139], [1, 1]]
+    assert [trace["showlegend"] for trace in plot.data] == [True, False, True, False]
+    assert plot.layout["shapes"][0]["y0"] == 0.75 and "CVaR 0.9" in plot.layout["annotations"][0]["text"]
+    alone = run_curve("run-0", "Learning curve", runs[:1])
+    assert "shapes" not in alone.layout and not any(trace["showlegend"] for trace in alone.data)
