@@ -216,7 +216,7 @@ def to_html(table: Table) -> str:
             parts.append(f'<span class="interval">[{shown(entry.interval[0])} to {shown(entry.interval[1])}]</span>')
         if column.kind != "count" and entry.paper is not None:
             parts.append(f'<span class="paper">({shown(entry.paper)})</span>')
-        return f'<td data-label="{html.escape(column.name)}">{" ".join(parts)}</td>'
+        return f"<td>{' '.join(parts)}</td>"
 
     def labels(row: Row) -> str:
         return "".join(f'<th scope="row">{html.escape(_one_line(label)) or DASH}</th>' for label in row.labels)

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from samba_rl.cli import main, watch as command
+from samba_rl.cli import main
 from samba_rl.cli.plots import plot
 from samba_rl.data.plain import to_plain
-from samba_rl.events import Event, LatentReport
+from samba_rl.events import Event, ImprovementReport, LatentReport, TrialReport
 from samba_rl.runs.folder import CONFIG, METRICS
 from samba_rl.runs.following import Follower, seconds_left
 from samba_rl.runs.lock import Lock
@@ -20,7 +20,8 @@ from tests.cli.commands import LINE, error_of
 from tests.report.runs import made
 
 RUN = made(trials=4, controls=3)
-EVENTS: list[Event] = sorted([*RUN.trials, *RUN.improvements], key=lambda event: event.iteration)
+MADE: list[TrialReport | ImprovementReport] = [*RUN.trials, *RUN.improvements]
+EVENTS: list[Event] = [*sorted(MADE, key=lambda event: event.iteration)]
 
 
 def row(event: Event) -> str:
@@ -69,7 +70,7 @@ def test_a_finished_run_says_what_comes_next(smoke_run: Path, capsys: pytest.Cap
 
 
 def test_learners_without_a_limit_and_latent_models(unfinished: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    latent = [LatentReport(3, i, 9, 20.0 / i, 1.0, 1.0, 1.0, 1.0, 4.0 + i) for i in (1, 2)]
+    latent: list[Event] = [LatentReport(3, i, 9, 20.0 / i, 1.0, 1.0, 1.0, 1.0, 4.0 + i) for i in (1, 2)]
     (unfinished / METRICS).write_text("".join(map(row, [*RUN.trials, *latent])))
     held = Lock(unfinished)
     try:
@@ -106,7 +107,7 @@ def test_it_follows_a_run_until_it_ends(
             held.release()
         assert looks < 5
 
-    monkeypatch.setattr(command.time, "sleep", wait)
+    monkeypatch.setattr("samba_rl.cli.watch.time.sleep", wait)
     assert main(["watch", str(unfinished)]) == 0
     out = capsys.readouterr().out
     assert out.index("30 of 120") < out.index("120 of 120") < out.rindex("It is interrupted")
@@ -120,7 +121,7 @@ def test_ctrl_c_ends_the_watching_quietly(
     def interrupted(seconds: float) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(command.time, "sleep", interrupted)
+    monkeypatch.setattr("samba_rl.cli.watch.time.sleep", interrupted)
     held = Lock(unfinished)
     try:
         assert main(["watch", str(unfinished)]) == 130

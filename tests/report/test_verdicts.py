@@ -88,8 +88,8 @@ def test_seeds_share_a_verdict_and_titles_differ() -> None:
         ("SAMBA on Safe Pendulum, ξ 0.75", "2 seeds: 0, 1"),
         ("SAMBA on Safe Pendulum, ξ 0.25", "seed 0"),
         ("SAMBA on Safe Pendulum, ξ 0.75, episodes 2", "seed 7"),
-        ("PPO on Safe Pendulum, in runs/x", "seed 0"),
-        ("PPO on Safe Pendulum, in runs/y", "seed 0"),
+        ("PPO on Safe Pendulum, in x", "seed 0"),
+        ("PPO on Safe Pendulum, in y", "seed 0"),
     ]
     assert all_of[0].sentences[1].head == "Limit kept by 1 of 2" and all_of[0].mood == "bad"
     assert all_of[0].command == "samba-rl advise runs/1"
