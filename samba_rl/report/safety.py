@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -82,7 +83,12 @@ def _places(run: Run) -> list[float]:
     """Return the position of each control iteration on the axis of trials."""
     if _on_real(run):
         return [float(report.iteration) for report in run.improvements]
-    return [report.iteration + report.control / report.controls for report in run.improvements]
+    # Evenly in their order: `controls` grows when the gate asks for more iterations, so control / controls can go back.
+    total, so_far, places = Counter(report.iteration for report in run.improvements), Counter[int](), []
+    for report in run.improvements:
+        so_far[report.iteration] += 1
+        places.append(report.iteration + so_far[report.iteration] / total[report.iteration])
+    return places
 
 
 def _dot(run: Run) -> str:

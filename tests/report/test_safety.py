@@ -37,6 +37,15 @@ def test_safety_draws_the_trials_and_the_control_iterations_between_them() -> No
     assert weight.get_xlabel() == "real trial (in between, control iterations on the model)"
 
 
+def test_iterations_that_were_added_later_never_lead_backwards() -> None:
+    run = made(trials=2, controls=2)
+    first, second, *rest = run.improvements
+    # The gate asked for two more iterations, after which four were planned.
+    more = [replace(second, control=i, controls=4) for i in (3, 4)]
+    value = safety(replace(run, improvements=(first, second, *more, *rest))).axes[1]
+    assert_allclose(value.get_lines()[0].get_xdata(), [0.25, 0.5, 0.75, 1, 1.5, 2])
+
+
 def test_a_first_value_far_above_the_others_does_not_flatten_them() -> None:
     run = made(trials=8)
     peak = (replace(run.improvements[0], values=(40.0,)), *run.improvements[1:])
