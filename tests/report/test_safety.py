@@ -43,7 +43,8 @@ def test_iterations_that_were_added_later_never_lead_backwards() -> None:
     # The gate asked for two more iterations, after which four were planned.
     more = [replace(second, control=i, controls=4) for i in (3, 4)]
     value = safety(replace(run, improvements=(first, second, *more, *rest))).axes[1]
-    assert_allclose(value.get_lines()[0].get_xdata(), [0.25, 0.5, 0.75, 1, 1.5, 2])
+    (places, _), *_ = lines(value).values()
+    assert_allclose(places, [0.25, 0.5, 0.75, 1, 1.5, 2])
 
 
 def test_a_first_value_far_above_the_others_does_not_flatten_them() -> None:
