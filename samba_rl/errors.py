@@ -30,3 +30,13 @@ def did_you_mean(given: str, known: Iterable[str]) -> str:
 def printable(words: str) -> str:
     """Return the text with control characters escaped, so that it cannot move a terminal's cursor or change colours."""
     return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in words)
+
+
+def duration(seconds: float) -> str:
+    """Format a duration, such as 42 s, 3 min 20 s or 2 h 5 min."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"

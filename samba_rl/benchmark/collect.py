@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from samba_rl.agents.settings import Settings
 from samba_rl.agents.words import to_words
 from samba_rl.benchmark.audit import read_audit
-from samba_rl.benchmark.cells import Cell, CellResult, read_result
+from samba_rl.benchmark.cells import Cell, CellResult, Point, curve_of, read_result
+from samba_rl.benchmark.folders import bounds_in, certificate_in, events_in, result_in
 from samba_rl.benchmark.names import task_named
 from samba_rl.benchmark.running import result_of
 from samba_rl.data.files import JSON_LIMIT, read_own
@@ -19,8 +21,11 @@ from samba_rl.data.plain import to_plain
 from samba_rl.errors import UserError
 from samba_rl.learners import Learner
 from samba_rl.presets import find_row, make_settings
+from samba_rl.runs.certify import Certificate
 from samba_rl.runs.evaluation import STEPS, read_evaluations
-from samba_rl.runs.limits import Breach, breaches, measured_breaches
+from samba_rl.runs.folder import SUMMARY, read_config, read_json
+from samba_rl.runs.limits import Breach, breaches, breaches_in, measured_breaches
+from samba_rl.runs.listing import Overview, find_runs, overview
 
 if TYPE_CHECKING:
     from samba_rl.runs import Run
@@ -50,6 +55,18 @@ class Found:
     """Names of the settings that differ from the preset's."""
     breaches: tuple[Breach, ...] = ()
     """Limits that the final policy does not keep."""
+    title: str = ""
+    """Title of the system; empty: its name."""
+    folder: Path | None = None
+    """Folder of the run; None: only its result is available."""
+    seen: Overview | None = None
+    """State and progress of the run."""
+    curve: tuple[Point, ...] = ()
+    """Learning curve of the run so far."""
+    bounds: tuple[float, ...] = ()
+    """Upper bound of each constraint on the model, for the policy that was handed over."""
+    certificate: Certificate | None = None
+    """The run's latest certificate."""
 
 
 def collect(
@@ -69,8 +86,6 @@ def collect(
         workers: Number of processes for simulated systems.
         tell: Called with a description of each step of the work.
     """
-    from samba_rl.runs.listing import find_runs
-
     cells: dict[Cell, CellResult] = {}
     folders: list[Path] = []
     for place in places:
@@ -114,30 +129,54 @@ def _run(
     tell: Callable[[str], None],
 ) -> Found:
     from samba_rl.runs import load_run
-    from samba_rl.runs.listing import overview
 
-    seen = overview(folder)
-    one = Found(folder.name, seen.state, seen.task, seen.learner, seen.seed, seen.preset, seen.problem)
-    if seen.state != "finished":
-        way = f"samba-rl resume {folder}" if seen.state == "interrupted" else ""
-        return replace(one, problem="; ".join(filter(None, (seen.problem, way and f"resume it with: {way}"))))
+    one = from_files(folder)
+    if one.state != "finished" or one.seen is None:
+        return one
+    given = task if task is not None and task.name == one.task else None
+    if given is None and one.seen.named:
+        way = f"its system is your own, so give it as well: --task {shlex.quote(one.seen.named)}"
+        return replace(one, problem=one.problem or (way if one.result else f"it was not evaluated, and {way}"))
     try:
-        run = load_run(folder, task if task is not None and task.name == seen.task else None)
+        run = load_run(folder, given)
     except UserError as error:
         return replace(one, problem=str(error))
+    one = replace(one, run=run, title=run.task.title)
     cell = cell_of(run)
     known = cells.get(cell)
     if known is None or not _is_of(known, run):
         both = read_evaluations(folder)
         if both is None and steps is None and not run.task.parallel:
-            return replace(one, run=run, problem=f"not evaluated: {run.task.name} is a rig; --steps N says how long")
+            why = f"it was not evaluated, because {run.task.name} is a rig; --steps N says how long it may run"
+            return replace(one, problem=why)
         if both is None:
             tell(f"Evaluating {folder.name}: {STEPS if steps is None else steps:,} steps")
             both = run.evaluate_both(steps, workers)
         known = result_of(run, cell, *both, read_audit(folder))
     settings, changed = _named(run.row, run.settings), tuple(name for name, _ in changes(run))
     missed = tuple(breaches(run.summary, known.with_noise))
-    return replace(one, result=known, run=run, settings=settings, changed=changed, breaches=missed)
+    return replace(one, result=known, settings=settings, changed=changed, breaches=missed)
+
+
+def from_files(folder: Path) -> Found:
+    """Return what the files of a run say, without its system."""
+    seen = overview(folder)
+    one = Found(
+        folder.name, seen.state, seen.task, seen.learner, seen.seed, seen.preset, seen.problem, folder=folder, seen=seen
+    )
+    one = replace(one, curve=curve_of(events_in(folder)))
+    if seen.state != "finished":
+        return one
+    try:
+        result, summary = result_in(folder, seen), read_json(folder / SUMMARY)
+        settings = dict(flat(read_config(folder).get("settings", {})))
+        missed = tuple(breaches_in(folder))
+    except UserError as error:
+        return replace(one, problem=str(error))
+    return replace(
+        one, result=result, settings=settings, changed=tuple(words.split(" ")[0] for words in seen.changes),
+        breaches=missed, bounds=bounds_in(summary), certificate=certificate_in(folder),
+    )  # fmt: skip
 
 
 def _is_of(result: CellResult, run: Run) -> bool:

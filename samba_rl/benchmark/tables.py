@@ -121,13 +121,16 @@ def _table(
 ) -> Table:
     preset, scale = setup
     slug = f"{name}-{preset}" + ("" if scale == 1 else f"-budget{scale:g}")
-    whole = (
-        f"Preset {preset}, {'full' if scale == 1 else f'{scale:g} times the'} budget of real samples. {caption} "
-        "Values are interquartile means over the seeds, with 95 % bootstrap intervals in square brackets and the "
-        "paper's values in round brackets."
-    )
+    budget = "full" if scale == 1 else f"{scale:g} times the"
     facts = (("preset", preset), ("budget_scale", f"{scale:g}"))
-    return Table(slug, title, whole, facts, tuple(labels.split()), tuple(columns), tuple(rows))
+    table = Table(slug, title, caption, facts, tuple(labels.split()), tuple(columns), tuple(rows))
+    paper = " and the paper's values in round brackets" if table.has_paper else ""
+    whole = (
+        f"Preset {preset}, {budget} budget of real samples. {caption} Values are interquartile means over the seeds, "
+        f"with 95 % bootstrap intervals in square brackets{paper}."
+    )
+    brief = f"Preset {preset}: mean over the seeds [95 % interval]" + " (paper)" * table.has_paper
+    return replace(table, caption=whole, brief=brief)
 
 
 # The tables -----------------------------------------------------------------------------------------------------------
@@ -216,8 +219,10 @@ def table_2(results: Iterable[CellResult], limits: Sequence[float] = LIMITS) -> 
         caption = (
             "Quartiles, expectation and CVaR at level α of the safety cost of an episode, whether expectation and "
             "CVaR are at most ξ, and the return of an episode, all for the learned policy with its noise. A learner "
-            "without a limit is listed under each ξ. The paper's values are shown under the ξ that they refer to."
+            "without a limit is listed under each ξ."
         )
+        if any(safety_row(task, name) for task in systems_in(groups) for name in learners_in(groups, task, 2)):
+            caption += " The paper's values are shown under the ξ that they refer to."
         alpha = common_alpha(groups)
         both = alpha is not None and any(r.with_noise.alpha != alpha for rs in groups.values() for r in rs)
         if both:
@@ -283,6 +288,6 @@ def ratios(results: Iterable[CellResult]) -> list[Table]:
     return [table(setup, groups, groups if has_base[setup] or not lent else usual) for setup, groups in found.items()]
 
 
-def all_tables(results: Sequence[CellResult]) -> list[Table]:
-    """Return Table 1, Table 2 and the ratios, each for every preset and budget."""
-    return [*table_1(results), *table_2(results), *ratios(results)]
+def all_tables(results: Sequence[CellResult], limits: Sequence[float] = LIMITS) -> list[Table]:
+    """Return Table 1, Table 2 under these limits and the ratios, each for every preset and budget."""
+    return [*table_1(results), *table_2(results, limits), *ratios(results)]

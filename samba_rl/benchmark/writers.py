@@ -71,6 +71,13 @@ class Table:
     columns: tuple[Column, ...]
     """Columns of values, to the right of the labels."""
     rows: tuple[Row, ...]
+    brief: str = ""
+    """Caption of one line."""
+
+    @property
+    def has_paper(self) -> bool:
+        """Return whether there is a value of the paper's in it."""
+        return any(entry.paper is not None for row in self.rows for entry in row.entries)
 
 
 def shown(value: Value) -> str:
@@ -203,7 +210,8 @@ def to_html(table: Table) -> str:
     def figure(column: Column, entry: Entry) -> str:
         parts = [f"<b>{shown(entry.value)}</b>" if entry.bold else shown(entry.value)]
         if entry.verdict is not None:
-            parts.append(f'<span class="{"kept" if entry.verdict else "broken"}">{shown(entry.verdict)}</span>')
+            standing = "kept" if entry.verdict else "broken"
+            parts.append(f'<span class="{standing}">{standing}</span>')
         if entry.interval is not None:
             parts.append(f'<span class="interval">[{shown(entry.interval[0])} to {shown(entry.interval[1])}]</span>')
         if column.kind != "count" and entry.paper is not None:

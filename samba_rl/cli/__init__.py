@@ -28,6 +28,7 @@ from samba_rl.cli import (
     tasks,
     tell,
     verify,
+    watch,
 )
 from samba_rl.cli.parsing import one_line, parsed
 from samba_rl.errors import UserError, did_you_mean, printable
@@ -36,6 +37,7 @@ DESCRIPTION = """Safe, sample-efficient reinforcement learning (SAMBA) for syste
 
 Start with:  samba-rl train safe-pendulum        learn to balance safely, with figures and pictures at the end
              samba-rl resume runs/x              continue an interrupted run
+             samba-rl watch runs/x               see its curves while another process works on it
              samba-rl new runs/x --task mine.py:rig    make a run whose trials are made elsewhere; then ask and tell
              samba-rl certify runs/x             bound the real risk of its policy, with 95 % confidence
              samba-rl export runs/x policy.h     write its policy for a controller in C (or .onnx, .npz, .json)
@@ -65,6 +67,7 @@ COMMANDS: dict[str, Callable[..., int]] = {
     "tell": tell.tell,
     "status": status.status,
     "runs": runs.runs,
+    "watch": watch.watch,
     "eval": evaluation.evaluate,
     "certify": certify.certify,
     "verify": verify.verify,

@@ -49,7 +49,7 @@ def advise(
             chance: the share of trajectories that enter the unsafe region. Default: that of the run, or cvar.
         of: Name of the safety cost. Default: the first; other limits of a run are kept.
         iterations: Control iterations for each limit. Default: 40; time is proportional to it.
-        out: Picture to write, .png or .pdf. Default: advice.png, in the folder of the run if there is one.
+        out: Picture to write, .png, .pdf or .svg. Default: advice.png, in the folder of the run if there is one.
         seed: Seed of all random numbers; the same seed gives the same advice.
         task: Your own system of a run, as module:function or file.py:function.
         as_json: Print one line of JSON instead of text.

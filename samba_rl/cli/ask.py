@@ -81,7 +81,7 @@ def ask(
         print(json.dumps({"finished": True, "file": str(file)}))
         return 0
     display.console.print(f"The budget is spent: the final policy is in [bold]{text(file)}[/].", soft_wrap=True)
-    return display.results(result, evaluation=False, pictures=pictures and not over)
+    return display.results(result, evaluation=False, pictures=pictures and not over, report=pictures and not over)
 
 
 def _plain(request: Request, file: Path) -> dict[str, object]:

@@ -22,7 +22,7 @@ from samba_rl.planet.policy import PlanningPolicy
 from samba_rl.runs import Run
 from samba_rl.runs.checkpoints import signed
 from samba_rl.runs.evaluation import Evaluation
-from samba_rl.runs.folder import CONFIG, EVALUATION, write_json
+from samba_rl.runs.folder import CONFIG, EVALUATION, REPORT, write_json
 from samba_rl.runs.limits import Breach, breaches
 from samba_rl.runs.session import About
 from samba_rl.runs.tensorboard import TensorBoardLog, available
@@ -30,6 +30,8 @@ from samba_rl.runs.wandb import WandbLog
 from samba_rl.tasks.rig import RigTask
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from samba_rl.tasks.task import Task
 
 INTERRUPTED, PAUSED, MISSED = 130, 3, 4
@@ -82,6 +84,7 @@ class RunDisplay:
         *,
         evaluation: bool,
         pictures: bool,
+        report: bool,
         workers: int | None,
         steps: int | None = None,
         earlier: Sequence[Event] = (),
@@ -90,7 +93,7 @@ class RunDisplay:
         run = self.learn(learning, earlier)
         if isinstance(run, int):
             return run
-        return self.results(run, evaluation=evaluation, pictures=pictures, workers=workers, steps=steps)
+        return self.results(run, evaluation=evaluation, pictures=pictures, report=report, workers=workers, steps=steps)
 
     def learn(self, learning: Callable[[Log, Callable[[], bool]], T], earlier: Sequence[Event]) -> T | int:
         """Learn with a display of the progress; return the result, or the exit code if it was stopped.
@@ -114,9 +117,16 @@ class RunDisplay:
             raise
 
     def results(
-        self, run: Run, *, evaluation: bool, pictures: bool, workers: int | None = None, steps: int | None = None
+        self,
+        run: Run,
+        *,
+        evaluation: bool,
+        pictures: bool,
+        report: bool,
+        workers: int | None = None,
+        steps: int | None = None,
     ) -> int:
-        """Evaluate a finished run, draw and show its results; return the exit code.
+        """Evaluate a finished run, draw and show its results, and write its page; return the exit code.
 
         A rig is only evaluated for a given number of `steps`.
         """
@@ -128,7 +138,10 @@ class RunDisplay:
                 f"Not evaluated: {text(run.task.name)} is a rig. samba-rl eval runs as many episodes as you say.",
                 soft_wrap=True,
             )
-        drawn = self._draw(run) if pictures else []
+        figures = self._figures(run) if pictures or report else {}
+        drawn = self._write(figures) if pictures else []
+        if report:
+            self._write_page(run, figures, film=measured is not None)
         return self.end(breaches(run.summary, measured), drawn)
 
     def end(self, found: Sequence[Breach], pictures: Sequence[Path] = ()) -> int:
@@ -183,16 +196,41 @@ class RunDisplay:
         self.console.print(evaluation_table("Evaluation on the real system, apart from learning", *shown))
         return both[0]
 
-    def _draw(self, run: Run) -> list[Path]:
-        from samba_rl.report.run import run_pictures
+    def _figures(self, run: Run) -> dict[str, Figure]:
+        from samba_rl.report.run import run_figures
 
         try:
             with self.console.status("Drawing"):
-                return run_pictures(run, self._out)
+                return run_figures(run)
         except UserError as error:
             # The run is complete without pictures. Most likely matplotlib is missing, and the error says how to get it.
             self.console.print(f"[dim]No pictures: {text(error)}[/]", soft_wrap=True)
+            return {}
+
+    def _write(self, figures: dict[str, Figure]) -> list[Path]:
+        if not figures:
             return []
+        from samba_rl.report.run import write_figures
+
+        try:
+            return write_figures(figures, self._out)
+        except UserError as error:
+            self.console.print(f"[dim]No pictures: {text(error)}[/]", soft_wrap=True)
+            return []
+
+    def _write_page(self, run: Run, figures: dict[str, Figure], *, film: bool) -> None:
+        """Write the run's page; whatever goes wrong, the run is complete without it."""
+        from samba_rl.report.run_page import write_run_page
+
+        try:
+            with self.console.status("Writing the report"):
+                write_run_page(run, self._out / REPORT, figures, film=film)
+        except Exception as error:
+            # A system of the user's own can fail in any way when it is filmed.
+            self.console.print(f"[dim]No {REPORT}: {text(error)}[/]", soft_wrap=True)
+            return
+        where = text(self._out / REPORT)
+        self.console.print(f"The report is [bold]{where}[/]; open it in a browser.", soft_wrap=True)
 
     def _print_resume(self) -> None:
         command = f"samba-rl {self._goes_on} {shlex.quote(str(self._out))}{self._own}{self._rig}"

@@ -35,7 +35,7 @@ def figures(
             curves: return against real samples. trade-off: return against safety. tail: the constraint as predicted
             and as measured. systems: pictures of them. all: every figure that can be drawn.
         results: Folder that `samba-rl benchmark` wrote, for curves, trade-off and tail.
-        out: File to write, .png or .pdf; for all, a folder. Default: figures/NAME.png.
+        out: File to write, .png, .pdf or .svg; for all, a folder. Default: figures/NAME.png.
         task: The system. Default: the pendulum, or every system with results; for all, every system.
         preset: Use only results with this preset. Default: all results.
         samples: Numbers of transitions of the models, as in --samples 20 40 100. Default: the paper's.

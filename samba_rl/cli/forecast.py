@@ -34,7 +34,7 @@ def forecast(
 
     Args:
         run: Folder that `samba-rl train` wrote, of a learner with a model.
-        out: File to write, .png or .pdf. Default: forecast.png in the folder of the run.
+        out: File to write, .png, .pdf or .svg. Default: forecast.png in the folder of the run.
         trial: Draw the episodes of this real trial on top, from 0. Earlier policies made it.
         real: Run this many fresh real episodes of the policy and draw them on top. Default: none.
         components: Names of state components to draw. Default: the most telling ones.

@@ -99,6 +99,9 @@ class Options:
     system that runs one episode at a time), which only runs what it is told to."""
     pictures: bool = True
     """Draw pictures at the end."""
+    report: bool = True
+    """Write a page about the run, report.html in its folder, at the end: the verdict, the figures and, if the policy
+    was evaluated, the film of an episode."""
 
     @property
     def row(self) -> Learner:

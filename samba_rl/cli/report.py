@@ -24,7 +24,7 @@ def report(
     task: str | None = None,
     workers: Workers | None = None,
 ) -> int:
-    """Show runs on one page: specifications, tables, figures, a clip of each policy, settings, versions.
+    """Show runs on one page: a verdict on each, films beside learning curves, figures, tables, settings, versions.
 
     The page is self-contained: it opens from disk, without a network, on a phone too.
 
@@ -35,7 +35,7 @@ def report(
         title: Title of the page. Default: the learners and systems.
         steps: Number of real steps to evaluate a run that was not evaluated yet. Default: 10,000, but none of a rig.
         episodes: Number of episodes in each clip; 0 makes no clips. Default: 2, but none of a rig.
-        task: Your own system, as module:function or file.py:function; the clips run it.
+        task: Your own system, as module:function or file.py:function, to be evaluated and filmed.
         workers: Number of processes for MuJoCo. Default: one per core; 0 uses none.
     """
     from samba_rl.data.files import disk_error, replacing

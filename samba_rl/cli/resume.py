@@ -32,6 +32,7 @@ def resume(
     evaluation: bool = True,
     evaluation_steps: Steps | None = None,
     pictures: bool = True,
+    report: bool = True,
 ) -> int:
     """Continue an interrupted run to the same end that it would have reached, or a finished one with more samples.
 
@@ -48,6 +49,7 @@ def resume(
         evaluation: Evaluate the policy at the end, with and without its noise.
         evaluation_steps: Number of real steps of the evaluation. Default: as for `train`; none of a rig.
         pictures: Draw pictures at the end.
+        report: Write the run's page, report.html, at the end.
     """
     from samba_rl import runs
     from samba_rl.cli.display import RunDisplay
@@ -84,6 +86,7 @@ def resume(
         evaluation=evaluation,
         steps=evaluation_steps,
         pictures=pictures,
+        report=report,
         workers=workers,
         earlier=runs.earlier_events(run),
     )

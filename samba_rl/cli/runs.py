@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from samba_rl.cli.arguments import JsonFlag, RunArgument
+from samba_rl.cli.tables import COLOURS as STANDINGS
 from samba_rl.cli.text import ago, duration, file_size, text
 from samba_rl.errors import UserError
 
@@ -61,7 +62,7 @@ def _list(console: Console, home: Path, found: list[Overview]) -> None:
     table.add_column(f"in {text(home)}", overflow="fold")
     for column in ("state", *(("system", "learner", "seed") if wide else ())):
         table.add_column(column, no_wrap=True, justify="right" if column == "seed" else "left")
-    for column in ("samples", "return", "TV", "TC", "changed"):
+    for column in ("samples", "return", "TV", "TC", "limit", "changed"):
         table.add_column(column, no_wrap=True, justify="right")
     if wide:
         table.add_column("not as in the preset", overflow="fold")
@@ -75,6 +76,7 @@ def _list(console: Console, home: Path, found: list[Overview]) -> None:
             _figure(one.return_mean, ".1f"),
             _figure(one.learning_TV, "d"),
             _figure(one.learning_TC, ".1f"),
+            _limit(one),
             ago(one.changed),
             *((text(", ".join(one.changes)),) if wide else ()),
         )
@@ -103,6 +105,8 @@ def _show(console: Console, run: Path, one: Overview) -> None:
     table.add_row("state", _state(one))
     if one.problem:
         table.add_row("", text(one.problem))
+    for words, standing in one.measured:
+        table.add_row("limit", f"{text(words)}: [{STANDINGS[standing]}]{standing}[/]")
     for words in one.missed:
         table.add_row("[bold red]limit not kept[/]", f"[bold red]{text(words)}[/]")
     table.add_row("system", text(one.task) + (f" ({text(one.named)})" if one.named else ""))
@@ -125,14 +129,19 @@ def _show(console: Console, run: Path, one: Overview) -> None:
         table.add_row("note", text(notice))
     table.add_row("files", _files(run))
     console.print(table)
-    following = {
-        "finished": f"samba-rl eval {shlex.quote(str(run))}{_own(one)}",
-        "waiting": f"samba-rl status {shlex.quote(str(run))}{_own(one)}",
-        "interrupted": f"samba-rl resume {shlex.quote(str(run))}{_own(one)}",
-        "running": f"tensorboard --logdir {shlex.quote(str(run))}",
-    }.get(one.state)
-    if following:
-        console.print(f"Next:  [bold]{text(following)}[/]", soft_wrap=True)
+    console.print(f"Next:  [bold]{text(next_command(run, one))}[/]", soft_wrap=True)
+
+
+def next_command(run: Path, one: Overview) -> str:
+    """Return the command that is most likely to come next for a run."""
+    folder = shlex.quote(str(run))
+    return {
+        "finished": f"samba-rl eval {folder}{_own(one)}",
+        "waiting": f"samba-rl status {folder}",
+        "interrupted": f"samba-rl resume {folder}{_own(one)}",
+        "running": f"samba-rl watch {folder}",
+        "damaged": f"samba-rl verify {folder}",
+    }[one.state]
 
 
 def _notices(run: Path) -> list[str]:
@@ -156,7 +165,14 @@ def _size(path: Path) -> int:
 
 
 def _state(one: Overview) -> str:
-    return f"[{COLOURS[one.state]}]{one.state}[/]" + ", [bold red]limit not kept[/]" * bool(one.missed)
+    return f"[{COLOURS[one.state]}]{one.state}[/]"
+
+
+def _limit(one: Overview) -> str:
+    """Return whether the limits are kept, as far as that is known: the worst of them counts."""
+    found = {standing for _, standing in one.measured} | ({"broken"} if one.missed else set())
+    worst = next((standing for standing in ("broken", "unclear", "kept") if standing in found), "")
+    return f"[{STANDINGS[worst]}]{worst}[/]" if worst else "–"
 
 
 def _own(one: Overview) -> str:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 OF_CELLS = {"system": "", "learner": "samba", "preset": "default", "seed": 0}
 """Names in a file that are parts of a cell, and what they are without it."""
-NOT_SWEPT = ("out", "device", "threads", "workers", "evaluation", "pictures", "tensorboard", "wandb")
+NOT_SWEPT = ("out", "device", "threads", "workers", "evaluation", "pictures", "report", "tensorboard", "wandb")
 """Names in a file that do not concern a sweep, which has flags of its own for them."""
 OF_DATA = {"data": "first.data", "columns": "first.columns", "data_dt": "first.data_dt"}
 """Flags of `train` that are short for settings."""

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from samba_rl.runs.evaluation import Evaluation
 
 FEASIBLE = {True: "can be met", False: "looks infeasible", None: "not examined"}
+COLOURS = {"kept": "green", "unclear": "yellow", "broken": "bold red"}
+"""Colours of what a measurement says of a limit."""
 PER_STEPS = 10_000
 """Number of steps to which TV and TC are scaled."""
 
@@ -46,7 +48,8 @@ def evaluation_table(title: str, *evaluations: Evaluation) -> Table:
     table = Table(
         title=title,
         title_justify="left",
-        caption=f"± is half of the 95 % interval: {HALF_WIDTH} standard errors over the episodes.",
+        caption=f"± is half of the 95 % interval: {HALF_WIDTH} standard errors over the episodes. A limit is broken if "
+        "it lies below the interval, and unclear if only below its middle.",
         caption_justify="left",
     )
     table.add_column(f"evaluation, seed {evaluations[0].seed}")
@@ -61,6 +64,7 @@ def evaluation_table(title: str, *evaluations: Evaluation) -> Table:
 def _figures(result: Evaluation) -> dict[str, str]:
     """Return the figures of an evaluation as text, by name."""
     from samba_rl.runs.evaluation import HALF_WIDTH
+    from samba_rl.runs.limits import measured
 
     errors, scale = result.errors, PER_STEPS / result.steps
 
@@ -77,8 +81,8 @@ def _figures(result: Evaluation) -> dict[str, str]:
         "safety cost per episode, quartiles": " / ".join(f"{value:.2f}" for value in result.safety_quartiles),
     }
     for i, one in enumerate(result.constraints):
-        name = f"{text(one.words)}, limit {one.limit:g}"
-        figures[name] = figure(one.value, errors and errors.constraints[i])
+        shown, standing = measured(result, i)
+        figures[f"{text(one.words)}, limit {one.limit:g}"] = f"{shown}, [{COLOURS[standing]}]{standing}[/]"
     tails = {} if result.constraints else {result.alpha: (result.cvar, errors and errors.cvar)}
     if result.cvar90 is not None and "CVaR 0.9" not in {one.kind for one in result.constraints}:
         tails[0.9] = result.cvar90, errors and errors.cvar90

@@ -7,7 +7,7 @@ import time
 
 from rich.markup import escape
 
-from samba_rl.errors import printable
+from samba_rl.errors import duration as duration, printable
 
 
 def text(value: object) -> str:
@@ -18,16 +18,6 @@ def text(value: object) -> str:
 def number(value: float) -> str:
     """Format a number with two decimals; a dash if it is not known."""
     return "–" if math.isnan(value) else f"{value:.2f}"
-
-
-def duration(seconds: float) -> str:
-    """Format a duration, such as 42 s, 3 min 20 s or 2 h 5 min."""
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60} s"
-    return f"{whole // 3600} h {whole % 3600 // 60} min"
 
 
 def ago(moment: float) -> str:

@@ -180,5 +180,6 @@ def train(task: Task, options: Options) -> int:
         evaluation=options.evaluation,
         steps=options.evaluation_steps,
         pictures=options.pictures,
+        report=options.report,
         workers=options.workers,
     )

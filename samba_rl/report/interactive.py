@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from samba_rl.benchmark.cells import CellResult
+from samba_rl.benchmark.cells import CellResult, Point
 from samba_rl.benchmark.names import system_name
 from samba_rl.report.groups import Group, groups, look_of
 from samba_rl.report.series import (
@@ -26,7 +26,7 @@ from samba_rl.report.series import (
     tail_band,
     unique,
 )
-from samba_rl.report.style import INK, MARKED
+from samba_rl.report.style import CYCLE, INK, MARKED
 
 Json = dict[str, Any]
 _DASHES = {"-": "solid", "--": "dash", "-.": "dashdot", ":": "dot"}
@@ -115,7 +115,8 @@ def _curve(group: Group, values: Band, axis: str, what: str, *, log: bool, legen
     line = {
         "x": x, "y": y(values.mean), "yaxis": axis, "name": _text(group.label),
         "mode": "lines+markers" if len(x) <= MARKED else "lines", "legendgroup": group.label, "showlegend": legend,
-        "text": text, **_HOVER, "line": _line(look.colour, look.dashes), "marker": _marker(group, 5),
+        "text": text, **_HOVER, "line": _line(look.colour, look.dashes, look.size * (1.2 if group.variant % 2 else 2)),
+        "marker": _marker(group, 5),
     }  # fmt: skip
     if seeds == 1:
         return [line]
@@ -124,6 +125,51 @@ def _curve(group: Group, values: Band, axis: str, what: str, *, log: bool, legen
         {**edge, "y": y(values.high), "fill": "tonexty", "fillcolor": _colour(look.colour) + "24"},
         line,
     ]
+
+
+def run_curve(
+    name: str, title: str, runs: Sequence[tuple[str, Sequence[Point]]], limit: tuple[str, float] | None = None
+) -> Plot:
+    """Return a figure of the trials of some runs: their return, and below it their safety cost beside the limit.
+
+    Args:
+        name: Id of its element on the page.
+        title: Title.
+        runs: Name and learning curve of each run.
+        limit: Words and value of the limit on the safety cost of an episode.
+    """
+    data: list[Json] = []
+    for i, (which, points) in enumerate(runs):
+        colour, dashes = CYCLE[i % len(CYCLE)]
+        x = [point.real_samples for point in points]
+        common: Json = {"x": x, "name": _text(which), "legendgroup": which, "line": _line(colour, dashes), **_HOVER}
+        common |= {"mode": "lines+markers" if len(x) <= MARKED else "lines", "marker": {"size": 5}}
+        for axis, what, values in (
+            ("y", "return", [point.return_mean for point in points]),
+            ("y2", "safety cost", [point.safety_cost for point in points]),
+        ):
+            text = [
+                f"<b>{_text(which)}</b><br>{at:,} real samples<br>{what} {value:,.4g}"
+                for at, value in zip(x, values, strict=True)
+            ]
+            shown = axis == "y" and len(runs) > 1
+            data.append({**common, "y": values, "yaxis": axis, "text": text, "showlegend": shown})
+    layout = _layout("real samples [steps]")
+    layout["xaxis"] |= {"anchor": "y2", "rangemode": "tozero"}
+    layout["yaxis"] = {**_AXIS, "title": {"text": "return of a trial"}, "domain": [0.56, 1]}
+    layout["yaxis2"] = {**_AXIS, "title": {"text": "safety cost"}, "domain": [0, 0.46], "rangemode": "tozero"}
+    if limit is not None:
+        words, value = limit
+        line = {"color": "#D55E00", "dash": "dash", "width": 1.5}
+        layout["shapes"] = [
+            {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "yref": "y2", "y0": value, "y1": value, "line": line}
+        ]
+        layout["annotations"] = [{
+            "xref": "paper", "x": 1, "xanchor": "right", "yref": "y2", "y": value, "yanchor": "bottom",
+            "text": _text(words), "showarrow": False, "font": {"size": 11, "color": "#B54708"},
+        }]  # fmt: skip
+    alt = f"{title}: return and safety cost of each trial against real samples."
+    return Plot(name, title, alt, 340, data, layout)
 
 
 # Trade-off ------------------------------------------------------------------------------------------------------------
@@ -213,8 +259,8 @@ def _layout(x: str, *, log_x: bool = False) -> Json:
     }  # fmt: skip
 
 
-def _line(colour: str, dashes: str) -> Json:
-    return {"color": _colour(colour), "dash": _DASHES[dashes], "width": 2}
+def _line(colour: str, dashes: str, width: float = 2.0) -> Json:
+    return {"color": _colour(colour), "dash": _DASHES[dashes], "width": width}
 
 
 def _marker(group: Group, size: int) -> Json:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from samba_rl.benchmark.names import learner_name
 from samba_rl.report.style import (
     BLUE,
     GREEN,
@@ -31,7 +32,7 @@ COMMAS_FROM = 10_000
 
 def heading(run: Run) -> str:
     """Return the title of each figure of a run."""
-    return f"{run.task.title}: {run.learner}, seed {run.seed}"
+    return f"{run.task.title}: {learner_name(run.learner)}, seed {run.seed}"
 
 
 def learning_curve(run: Run) -> Figure:

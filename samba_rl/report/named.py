@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 DPI = 200
 """Resolution of a written figure [dots per inch]."""
-SUFFIXES = (".png", ".pdf")
+SUFFIXES = (".png", ".pdf", ".svg")
 BY_SYSTEM: dict[str, Callable[[Task, Sequence[int] | None, int], Figure]] = {
     "information": information,
     "predictions": predictions,
@@ -80,11 +80,13 @@ def check_name(name: str) -> None:
 def check_path(path: Path) -> None:
     """Raise if the suffix of the path is not one of `SUFFIXES`."""
     if path.suffix.lower() not in SUFFIXES:
-        raise UserError(f"cannot write a figure as '{path}'; its name must end in {' or '.join(SUFFIXES)}")
+        raise UserError(
+            f"cannot write a figure as '{path}'; its name must end in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}"
+        )
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Write a figure as PNG or PDF, by the suffix of the path."""
+    """Write a figure as PNG, PDF or SVG, by the suffix of the path."""
     check_path(path)
     save_figure(figure, path, DPI)
 

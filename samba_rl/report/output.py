@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,11 +26,21 @@ def writing(path: Path) -> Iterator[None]:
 
 
 def save_figure(figure: Figure, path: Path, dpi: int | None = None) -> None:
-    """Write a figure as PNG or PDF, by the suffix; `dpi` overrides the resolution of the figure.
+    """Write a figure as PNG, PDF or SVG, by the suffix; `dpi` overrides the resolution of the figure.
 
     No date is written, so that the same figure gives the same file.
     """
-    pdf = path.suffix.lower() == ".pdf"
-    metadata = {"CreationDate": None} if pdf else None
     with writing(path), replacing(path, own=True) as file:
-        figure.savefig(file, dpi="figure" if dpi is None else dpi, metadata=metadata, format=path.suffix[1:].lower())
+        file.write(figure_bytes(figure, path.suffix[1:].lower(), dpi))
+
+
+def figure_bytes(figure: Figure, form: str, dpi: int | None = None) -> bytes:
+    """Return a figure as the content of a file: png, pdf or svg."""
+    from matplotlib import rc_context
+
+    undated = {"pdf": {"CreationDate": None}, "svg": {"Date": None}}.get(form)
+    content = io.BytesIO()
+    # The salt makes the names inside an SVG the same every time.
+    with rc_context({"svg.hashsalt": "samba_rl"}):
+        figure.savefig(content, dpi="figure" if dpi is None else dpi, metadata=undated, format=form)
+    return content.getvalue()

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from samba_rl.errors import UserError
 from samba_rl.report import film as films
 from samba_rl.report.interactive import Plot
+from samba_rl.report.verdicts import Verdict
 
 if TYPE_CHECKING:
     from samba_rl.report.film import Frame
@@ -36,7 +37,7 @@ class Clip:
         return base64.b64encode(self.data).decode("ascii")
 
 
-class Red(str):
+class Broken(str):
     """Text of a cell that is shown in red."""
 
     is_red = True
@@ -47,14 +48,30 @@ class PageTable:
     """A table that has been written as HTML."""
 
     title: str
+    brief: str
+    """Caption of one line."""
     caption: str
+    """Whole caption, which is folded."""
     html: str
     """HTML that is inserted as it is; its writer escapes the texts in it."""
 
 
 @dataclass(frozen=True)
+class Picture:
+    """A figure that was drawn before."""
+
+    title: str
+    svg: bytes
+
+    @property
+    def base64(self) -> str:
+        """Return the content as base64, for a data URL."""
+        return base64.b64encode(self.svg).decode("ascii")
+
+
+@dataclass(frozen=True)
 class Card:
-    """The presentation of one policy."""
+    """The presentation of a policy, or of policies that differ in their seeds alone."""
 
     title: str
     facts: Sequence[tuple[str, str]]
@@ -62,6 +79,10 @@ class Card:
     clip: Clip | None = None
     no_clip: str = ""
     """Reason why there is no clip."""
+    plot: Plot | None = None
+    """Learning curve."""
+    pictures: Sequence[Picture] = ()
+    """Figures; the first is the learning curve if there is no `plot`."""
     alarms: Sequence[str] = ()
     """Warnings that are shown in red."""
     notices: Sequence[str] = ()
@@ -74,20 +95,25 @@ class Card:
 
 @dataclass(frozen=True)
 class Page:
-    """The content of a page."""
+    """The content of a page, in the order in which it is shown."""
 
     title: str
     lead: str
     """Line below the title."""
+    verdicts: Sequence[tuple[str, Sequence[Verdict]]]
+    """Systems, each with the verdicts on its runs."""
+    cards: Sequence[Card]
+    """Policies with a film or a learning curve of their own."""
+    others: Sequence[Card]
+    """Policies of which only results are available; they are folded."""
+    plots: Sequence[Plot]
+    tables: Sequence[PageTable]
     columns: Sequence[tuple[str, bool]]
     """Headings of the table of runs, and whether a column holds numbers."""
     rows: Sequence[Sequence[str]]
     """Rows of the table of runs."""
     legend: str
     """Explanation of the columns."""
-    tables: Sequence[PageTable]
-    plots: Sequence[Plot]
-    cards: Sequence[Card]
     packages: Sequence[str]
     """Names of the packages whose versions are listed."""
     versions: Sequence[tuple[str, Sequence[str]]]
@@ -115,15 +141,20 @@ def to_html(page: Page) -> str:
     """Return a page as HTML, with every text escaped."""
     try:
         from jinja2 import Environment, StrictUndefined
-        from plotly.offline import get_plotlyjs
+
+        every = [*page.plots, *(card.plot for card in page.cards if card.plot is not None)]
+        library = ""
+        if every:
+            from plotly.offline import get_plotlyjs
+
+            library = get_plotlyjs()
     except ImportError as error:
         raise UserError(
             f"a report needs the package '{error.name}'; install it with: pip install 'samba-rl[report]'"
         ) from error
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     template = environment.from_string(TEMPLATE.read_text(encoding="utf-8"))
-    plots = [{**vars(plot), "json": _json(plot)} for plot in page.plots]
-    return template.render(page={**vars(page), "plots": plots}, plotly=get_plotlyjs() if plots else "")
+    return template.render(page=page, plotly=library, json={plot.name: _json(plot) for plot in every})
 
 
 def _json(plot: Plot) -> str:

@@ -8,36 +8,36 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from samba_rl import __version__
+from samba_rl.benchmark.cells import CellResult
 from samba_rl.benchmark.collect import Found, collect
-from samba_rl.benchmark.names import learner_name, place, system_name
-from samba_rl.benchmark.tables import STEPS, all_tables
+from samba_rl.benchmark.groups import limit_of
+from samba_rl.benchmark.names import learner_name, place
+from samba_rl.benchmark.tables import LIMITS, STEPS, all_tables
 from samba_rl.benchmark.writers import DASH, shown, to_html as table_html, without_empty_rows
-from samba_rl.errors import UserError
-from samba_rl.improve.results import ConstraintResult
+from samba_rl.errors import UserError, duration
 from samba_rl.learners import LEARNERS
 from samba_rl.report import interactive
-from samba_rl.report.film import policy_film
-from samba_rl.report.page import Card, Clip, Page, PageTable, Red, clip, to_html
+from samba_rl.report.cards import card
+from samba_rl.report.groups import groups
+from samba_rl.report.interactive import Plot
+from samba_rl.report.page import Broken, Card, Page, PageTable, to_html
+from samba_rl.report.verdicts import Verdict, system_of, verdicts
+from samba_rl.runs.limits import measured
 from samba_rl.tasks import TASKS
 
 if TYPE_CHECKING:
-    from samba_rl.runs import Run
     from samba_rl.tasks.task import Task
 
-CLIP_EPISODES = 2
-"""Number of episodes of a clip, unless another is given."""
-CLIP_SIZE = 360
-"""Width and height of a clip [pixels]."""
 COLUMNS = (
     ("System", False), ("Learner", False), ("Preset", False), ("Seed", True), ("State", False), ("Real samples", True),
-    ("Learning TC", True), ("Learning TV", True), ("Return", True), ("TC", True), ("TV", True), ("Constraint", False),
-    ("Minutes", True),
+    ("Learning TC", True), ("Learning TV", True), ("Return", True), ("TC", True), ("TV", True), ("Limit", False),
+    ("Time", True),
 )  # fmt: skip
 LEGEND = (
     "Learning TC and TV are the total safety cost and the number of steps inside the unsafe region during learning. "
     "Return, TC and TV describe the final policy with its noise: the mean return (negative cost) of an episode, and "
-    f"safety cost and unsafe steps per {STEPS:,} steps. Constraint is its value for the final policy beside its limit; "
-    "it is red if the policy does not keep it, on the model or beyond the 95 % interval of the evaluation."
+    f"safety cost and unsafe steps per {STEPS:,} steps. Limit is the measured value of a constraint with half of its "
+    "95 % interval, beside its limit; it is red if the policy does not keep it, on the model or beyond the interval."
 )
 
 
@@ -68,29 +68,56 @@ def make_report(
         raise UserError(f"episodes = {episodes}; give at least 0, which leaves out the clips")
     found = collect(places, task=task, steps=steps, workers=workers, tell=tell)
     found.sort(key=lambda one: (place(one.task, TASKS), place(one.learner, LEARNERS), one.seed or 0, one.name))
+    judged = verdicts(found)
     results = [one.result for one in found if one.result is not None]
-    tables = [without_empty_rows(table) for table in all_tables(results)]
-    plots = [*interactive.curves(results), *interactive.trade_off(results), *interactive.tail(results)]
     cards = []
-    for one in found:
-        if one.result is not None:
-            tell(f"Filming {one.name}")
-            cards.append(_card(one, episodes))
+    for number, verdict in enumerate(judged):
+        if any(one.run is not None for one in verdict.found):
+            tell(f"Filming {verdict.title}")
+        cards.append(card(verdict, number, episodes))
+    return to_html(page_of(found, judged, cards, title=title, plots=_plots(results), tables=_tables(results)))
+
+
+def page_of(
+    found: Sequence[Found],
+    judged: Sequence[Verdict],
+    cards: Sequence[Card],
+    *,
+    title: str = "",
+    plots: Sequence[Plot] = (),
+    tables: Sequence[PageTable] = (),
+) -> Page:
+    """Return the page about runs, of which there are a verdict and a card for each group."""
     packages, versions = _versions(found)
-    page = Page(
+    systems = list(dict.fromkeys(system_of(verdict.found[0]) for verdict in judged))
+    return Page(
         title=title or _title(found),
         lead=_lead(found),
+        verdicts=[(name, [one for one in judged if system_of(one.found[0]) == name]) for name in systems],
+        cards=[one for one in cards if one.clip or one.plot or one.pictures],
+        others=[one for one in cards if not (one.clip or one.plot or one.pictures)],
+        plots=plots,
+        tables=tables,
         columns=COLUMNS,
         rows=[_row(one) for one in found],
         legend=LEGEND,
-        tables=[PageTable(table.title, table.caption, table_html(table)) for table in tables if table.rows],
-        plots=plots,
-        cards=cards,
         packages=packages,
         versions=versions,
         made_by=__version__,
     )
-    return to_html(page)
+
+
+def _plots(results: Sequence[CellResult]) -> list[Plot]:
+    """Return the figures that compare results, of systems with several groups; what happened in a run is beside it."""
+    several = {task for task, count in Counter(group.task for group in groups(results)).items() if count > 1}
+    compared = [result for result in results if result.cell.task in several]
+    return [*interactive.curves(compared), *interactive.trade_off(compared), *interactive.tail(results)]
+
+
+def _tables(results: Sequence[CellResult]) -> list[PageTable]:
+    limits = sorted({limit for limit in map(limit_of, results) if limit is not None})
+    tables = [without_empty_rows(table) for table in all_tables(results, limits or LIMITS)]
+    return [PageTable(one.title, one.brief, one.caption, table_html(one)) for one in tables if one.rows]
 
 
 # Table of runs --------------------------------------------------------------------------------------------------------
@@ -98,15 +125,16 @@ def make_report(
 
 def _title(found: Sequence[Found]) -> str:
     learners = sorted({one.learner for one in found}, key=lambda name: place(name, LEARNERS))
-    systems = sorted({one.task for one in found}, key=lambda name: place(name, TASKS))
+    systems = list(dict.fromkeys(system_of(one) for one in found))
     who = ", ".join(map(learner_name, learners)) if len(learners) <= 3 else f"{len(learners)} learners"
-    return f"{who} on {' and '.join(map(system_name, systems)) if len(systems) <= 2 else f'{len(systems)} systems'}"
+    return f"{who} on {' and '.join(systems) if len(systems) <= 2 else f'{len(systems)} systems'}"
 
 
 def _lead(found: Sequence[Found]) -> str:
     states = Counter(one.state for one in found)
     ended = ", ".join(f"{count} {state}" for state, count in states.items())
     samples = sum(one.result.real_samples for one in found if one.result is not None)
+    samples += sum(one.seen.real_samples or 0 for one in found if one.result is None and one.seen is not None)
     missed = sum(any(not each.expected for each in one.breaches) for one in found)
     broken = f" Limit not kept: {missed} run{'s' * (missed != 1)}." if missed else ""
     return f"{len(found)} run{'s' * (len(found) != 1)} ({ended}); {samples:,} real samples in total.{broken}"
@@ -114,13 +142,27 @@ def _lead(found: Sequence[Found]) -> str:
 
 def _row(one: Found) -> list[str]:
     seed = DASH if one.seed is None else str(one.seed)
-    what = [system_name(one.task), learner_name(one.learner), one.preset, seed, one.state]
+    what = [system_of(one), learner_name(one.learner), one.preset, seed, one.state]
     result = one.result
     if result is None:
-        return [*what, *[DASH] * (len(COLUMNS) - len(what) - 2), one.problem or DASH, DASH]
+        seen = one.seen
+        if seen is None or seen.real_samples is None:
+            return [*what, *[DASH] * (len(COLUMNS) - len(what))]
+        return [
+            *what,
+            f"{seen.real_samples:,} of {seen.budget or 0:,}",
+            shown(seen.learning_TC),
+            shown(seen.learning_TV),
+            shown(seen.return_mean) + " (last trial)" * (seen.return_mean is not None),
+            *[DASH] * 3,
+            DASH if seen.seconds is None else duration(seen.seconds),
+        ]
     evaluation = result.with_noise
     scale = STEPS / evaluation.steps
-    constraints = "; ".join(map(_constraint, evaluation.constraints)) or DASH
+    limits = [
+        f"{measured(evaluation, i)[0]}, limit {each.limit:g} ({each.kind}): {measured(evaluation, i)[1]}"
+        for i, each in enumerate(evaluation.constraints)
+    ]
     missed = any(not each.expected for each in one.breaches)
     return [
         *what,
@@ -130,65 +172,9 @@ def _row(one: Found) -> list[str]:
         shown(evaluation.return_mean),
         shown(evaluation.TC * scale),
         shown(evaluation.TV * scale),
-        Red(f"limit not kept: {constraints}") if missed else constraints,
-        shown(result.seconds / 60),
+        (Broken if missed else str)("; ".join(limits) or DASH),
+        duration(result.seconds),
     ]
-
-
-def _constraint(result: ConstraintResult) -> str:
-    return f"{shown(result.value)} {'≤' if result.kept else '>'} {result.limit:g} ({result.kind})"
-
-
-# Cards of policies ----------------------------------------------------------------------------------------------------
-
-
-def _card(one: Found, episodes: int | None) -> Card:
-    result = one.result
-    assert result is not None
-    with_noise, without = result.with_noise, result.without_noise
-    facts = [("folder", one.name)] if one.run is not None else []
-    facts += [
-        ("return", f"{shown(with_noise.return_mean)} with noise, {shown(without.return_mean)} without"),
-        (
-            "safety cost of an episode",
-            f"mean {shown(with_noise.TC / with_noise.episodes)}, quartiles "
-            + ", ".join(map(shown, with_noise.safety_quartiles)),
-        ),
-        (f"CVaR {with_noise.alpha:g}", f"{shown(with_noise.cvar)} with noise, {shown(without.cvar)} without"),
-        *((each.words, _constraint(each)) for each in with_noise.constraints),
-        ("evaluation", f"{with_noise.steps:,} steps, {with_noise.episodes:,} episodes, seed {with_noise.seed}"),
-        ("device", result.device),
-    ]
-    taken, why = _clip(one.run, episodes) if one.run is not None else (None, one.problem)
-    return Card(
-        title=f"{system_name(one.task)}: {learner_name(one.learner)}, seed {one.seed}",
-        facts=facts,
-        clip=taken,
-        no_clip=why,
-        alarms=[
-            f"The limit {'cannot be met' if each.expected else 'is not kept'}. {each.words}." for each in one.breaches
-        ],
-        notices=[notice.text for notice in one.run.notices] if one.run is not None else [],
-        settings=[(name, str(value)) for name, value in (one.settings or {}).items()],
-        changed=one.changed,
-    )
-
-
-def _clip(run: Run, episodes: int | None) -> tuple[Clip | None, str]:
-    """Return a clip of the policy without its noise, or None and the reason why there is none."""
-    if episodes is None and not run.task.parallel:
-        return None, f"{run.task.name} is a rig; --episodes N says how many it may run"
-    if episodes == 0:
-        return None, "clips are turned off"
-    if not run.task.parallel:
-        return None, "a rig is not moved for a clip; film it with samba-rl render RUN FILM --episodes N"
-    try:
-        frames = policy_film(
-            run.task, run.still_policy, CLIP_EPISODES if episodes is None else episodes, size=CLIP_SIZE
-        )
-        return clip(frames, run.task.dt), ""
-    except UserError as error:
-        return None, str(error)
 
 
 def _versions(found: Sequence[Found]) -> tuple[list[str], list[tuple[str, list[str]]]]:

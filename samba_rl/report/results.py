@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+TAIL_COLUMNS = 3
+"""Largest number of panels beside each other in the figure of constraints."""
 HOW = "run `samba-rl benchmark paper` (or `smoke` for a quick try) and give its results folder with --results"
 
 
@@ -71,7 +73,7 @@ def _draw_curve(axes: Axes, values: Band, group: Group) -> None:
     axes.fill_between(values.x, values.low, values.high, color=look_of(group.learner).colour, alpha=0.16, linewidth=0)
     # A few markers, which tell lines apart where colours do not.
     every = max(1, len(values.x) // 5)
-    axes.plot(values.x, values.mean, label=group.label, markevery=every, markersize=4, linewidth=1.3, **_drawn(group))
+    axes.plot(values.x, values.mean, label=group.label, markevery=every, **_drawn(group, 4.0))
 
 
 # Trade-off ------------------------------------------------------------------------------------------------------------
@@ -91,11 +93,10 @@ def trade_off(results: Sequence[CellResult], task: str | None = None) -> Figure:
                 continue
             x, y = zip(*(safety_and_return(result) for result in group.results), strict=True)
             medians.append((median(x), median(y)))
-            look = {**_drawn(group), "linestyle": ""}
-            axes.plot(
-                x, y, markersize=3.5, alpha=0.45, **{**look, "markeredgewidth": 0, "markerfacecolor": look["color"]}
-            )
-            axes.plot(*medians[-1], markersize=7.5, zorder=3, label=group.label, **look)
+            look = {**_drawn(group, 7.0), "linestyle": ""}
+            small = {"markerfacecolor": look["color"], "markeredgewidth": 0, "markersize": 3.5, "alpha": 0.45}
+            axes.plot(x, y, **{**look, **small, "zorder": 2})
+            axes.plot(*medians[-1], label=group.label, **look)
         axes.margins(0.1)
         (_, right), (bottom, _), best = axes.get_xlim(), axes.get_ylim(), front(medians)
         # From the lower edge to the right edge: nothing lies above and to the left of it.
@@ -117,23 +118,23 @@ def tail(results: Sequence[CellResult], task: str | None = None) -> Figure:
     """Draw the constraint of the policy after each trial, as the model predicted it and as an audit measured it."""
     drawn = _needed(
         [g for g in groups(results, task) if has_tail(g)],
-        "learners with a model and a constraint (samba, sppilco)",
+        "learners with a model and a constraint (SAMBA, SPPILCO)",
         task,
     )
-    tasks, labels = unique(group.task for group in drawn), unique(group.label for group in drawn)
-    figure = new_figure(2.0 * len(labels) + 1.4, "Constraint: predicted by the model and measured on the real system")
-    grid = figure.subplots(len(labels), len(tasks), squeeze=False, sharex="col")
-    for row, label in zip(grid, labels, strict=True):
-        for axes, name in zip(row, tasks, strict=True):
-            here = [group for group in drawn if (group.task, group.label) == (name, label)]
-            _draw_tail(axes, here[0]) if here else axes.set_axis_off()
-        row[0].set_ylabel(f"{plain(label)}: constraint\nof an episode [cost]", fontsize=FONT_SIZE)
-    for axes, name in zip(grid[0], tasks, strict=True):
-        axes.set_title(_title(name, len(tasks)), fontsize=FONT_SIZE)
-    for axes in grid[-1]:
+    columns = min(len(drawn), TAIL_COLUMNS)
+    rows = -(-len(drawn) // columns)
+    figure = new_figure(2.1 * rows + 1.0, "Constraint: predicted by the model and measured on the real system")
+    grid = figure.subplots(rows, columns, squeeze=False)
+    for axes, group in zip(grid.flat, drawn, strict=False):
+        _draw_tail(axes, group)
+        axes.set_title(f"{_title(group.task, columns)}\n{plain(group.label)}", fontsize=FONT_SIZE - 0.5)
         axes.set_xlabel("after real trial", fontsize=FONT_SIZE)
         whole_numbers(axes)
-    handles = next(axes for axes in grid.flat if axes.lines).get_legend_handles_labels()[0]
+    for axes in grid.flat[len(drawn) :]:
+        axes.set_axis_off()
+    for axes in grid[:, 0]:
+        axes.set_ylabel("constraint of\nan episode [cost]", fontsize=FONT_SIZE)
+    handles = grid[0, 0].get_legend_handles_labels()[0]
     figure.legend(handles=handles, loc="outside lower center", ncols=3, frameon=False, fontsize=FONT_SIZE - 0.5)
     figure.align_ylabels(list(grid[:, 0]))
     return figure
@@ -176,16 +177,22 @@ def _tidy(axes: Axes) -> None:
     axes.tick_params(labelsize=FONT_SIZE - 1.5)
 
 
-def _drawn(group: Group) -> dict[str, Any]:
-    """Return colour, dashes and marker for Matplotlib; the markers of a learner's second group are hollow."""
-    look = look_of(group.learner)
+def _drawn(group: Group, size: float) -> dict[str, Any]:
+    """Return how Matplotlib draws a group, with markers of this size; a learner's second group is hollow and thin.
+
+    Learners are drawn over those that follow in the order of the tables.
+    """
+    look, second = look_of(group.learner), group.variant % 2 == 1
     return {
         "color": look.colour,
+        "linewidth": (0.7 if second else 1.4) * look.size,
         "linestyle": look.dashes,
         "marker": look.marker,
-        "markeredgecolor": look.colour if group.variant % 2 else "white",
-        "markeredgewidth": 1.0 if group.variant % 2 else 0.5,
-        "markerfacecolor": "white" if group.variant % 2 else look.colour,
+        "markersize": size * look.size**0.5,
+        "markeredgecolor": look.colour if second else "white",
+        "markeredgewidth": 1.0 if second else 0.5,
+        "markerfacecolor": "white" if second else look.colour,
+        "zorder": 3 - 0.01 * place(group.learner, LEARNERS)[0],
     }
 
 
@@ -197,10 +204,8 @@ def _legend(figure: Figure, drawn: Sequence[Group], *, lines: bool) -> None:
     labels = sorted(by_label, key=lambda label: (place(by_label[label].learner, LEARNERS), by_label[label].variant))
     entries = []
     for label in labels:
-        look = _drawn(by_label[label])
-        entries.append(
-            Line2D([], [], label=plain(label), markersize=6, **(look if lines else {**look, "linestyle": ""}))
-        )
+        look = _drawn(by_label[label], 5.5)
+        entries.append(Line2D([], [], label=plain(label), **(look if lines else {**look, "linestyle": ""})))
     if not lines:
         entries.append(Line2D([], [], color="0.75", label="Pareto front"))
     widest = max(len(label) for label in labels)

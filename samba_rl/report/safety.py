@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,7 @@ from samba_rl.report.style import (
     MARKED,
     VERMILION,
     from_zero,
+    from_zero_with_peaks,
     legend_above,
     name_axes,
     new_panels,
@@ -81,7 +83,12 @@ def _places(run: Run) -> list[float]:
     """Return the position of each control iteration on the axis of trials."""
     if _on_real(run):
         return [float(report.iteration) for report in run.improvements]
-    return [report.iteration + report.control / report.controls for report in run.improvements]
+    # Evenly in their order: `controls` grows when the gate asks for more iterations, so control / controls can go back.
+    total, so_far, places = Counter(report.iteration for report in run.improvements), Counter[int](), []
+    for report in run.improvements:
+        so_far[report.iteration] += 1
+        places.append(report.iteration + so_far[report.iteration] / total[report.iteration])
+    return places
 
 
 def _dot(run: Run) -> str:
@@ -96,7 +103,7 @@ def _draw_trials(axes: Axes, run: Run, limits: Sequence[tuple[int, Constraint]])
     real_and_predicted(axes, [t.iteration for t in trials], real, predicted)
     bounds = [bound for i, constraint in limits for bound in _draw_limit(axes, run, i, constraint)]
     name_axes(axes, y="safety cost of an\nepisode (mean) [cost]")
-    from_zero(axes, [*real, *predicted, *bounds])
+    from_zero_with_peaks(axes, [*real, *predicted], bounds)
     legend_above(axes)
 
 
@@ -108,7 +115,7 @@ def _draw_constraint(axes: Axes, run: Run, i: int, constraint: Constraint) -> No
     bounds = _draw_limit(axes, run, i, constraint)
     unit = ("share" if isinstance(constraint, Chance) else "cost") + (" per step" if constraint.per_step else "")
     name_axes(axes, y=f"{'in the trial' if _on_real(run) else 'on the model'}\n[{unit}]")
-    from_zero(axes, [*values, *bounds])
+    from_zero_with_peaks(axes, [*values, *bounds], [constraint.limit, bounds[-1]])
     legend_above(axes)
 
 

@@ -25,6 +25,8 @@ FONT_SIZE = 9.5
 """Size of the text [points]."""
 DPI = 160
 """Resolution of a figure [dots per inch]."""
+PEAK = 4.0
+"""A value is a peak that flattens the others if it is this many times as large as what is usual."""
 MARKED = 40
 """Largest number of points that are drawn with markers; more markers would run into each other."""
 
@@ -78,6 +80,29 @@ def from_zero(axes: Axes, values: Sequence[float]) -> None:
     """Let the y axis of values begin at zero, with room for markers there; it ends at 1 if all values are zero."""
     largest = max((value for value in values if math.isfinite(value)), default=0.0) or 1.0
     axes.set_ylim(-0.05 * largest, 1.08 * largest)
+
+
+def from_zero_with_peaks(axes: Axes, values: Sequence[float], marks: Sequence[float] = ()) -> None:
+    """Let the y axis begin at zero; if a few values would flatten all others, it is logarithmic above those.
+
+    `marks` are further values, such as limits, that must be easy to read.
+    """
+    ordered = sorted(value for value in values if math.isfinite(value))
+    # All but the largest tenth of the values, and at least one of several.
+    usual = max([*ordered[: -max(1, len(ordered) // 10)], *marks], default=0.0)
+    if len(ordered) < 3 or not 0 < PEAK * usual < ordered[-1] or ordered[0] < 0:
+        from_zero(axes, [*values, *marks])
+        return
+    from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator, StrMethodFormatter
+
+    axes.set_yscale("symlog", linthresh=usual, linscale=1.5)
+    axes.set_ylim(-0.05 * usual, 1.3 * ordered[-1])
+    below = [tick for tick in MaxNLocator(3).tick_values(0, usual) if 0 <= tick <= 0.9 * usual]
+    powers = [10.0**power for power in range(-6, 9) if 1.5 * usual < 10.0**power <= 1.3 * ordered[-1]]
+    top = [ordered[-1]] if ordered[-1] > 2 * max([usual, *powers]) else []
+    axes.yaxis.set_major_locator(FixedLocator([*below, *powers, *top]))
+    axes.yaxis.set_minor_locator(NullLocator())
+    axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,.3g}"))
 
 
 def legend_above(

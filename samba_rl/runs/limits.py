@@ -5,11 +5,38 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import zip_longest
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from samba_rl.data.plain import from_plain
 from samba_rl.runs.evaluation import HALF_WIDTH, Evaluation, read_evaluations
 from samba_rl.runs.folder import SUMMARY, read_json
+
+Standing = Literal["kept", "unclear", "broken"]
+"""What a measurement says of a limit. unclear: the value is above it, but its 95 % interval is not."""
+
+
+def standing(value: float, limit: float, half_width: float | None) -> Standing:
+    """Return what a measured value says of a limit; without half the width of its interval it is taken as it is."""
+    if value <= limit:
+        return "kept"
+    return "unclear" if half_width is not None and value - half_width <= limit else "broken"
+
+
+def beside(value: float, limit: float) -> str:
+    """Return a value with three digits, or with as many as it takes to see on which side of the limit it lies."""
+    for digits in range(3, 17):
+        shown = f"{value:.{digits}g}"
+        if (float(shown) > limit) == (value > limit):
+            return shown
+    return repr(value)
+
+
+def measured(evaluation: Evaluation, i: int) -> tuple[str, Standing]:
+    """Return constraint i of an evaluation in words, such as "0.52 ± 0.08", and whether its limit is kept."""
+    one = evaluation.constraints[i]
+    half = None if evaluation.errors is None else HALF_WIDTH * evaluation.errors.constraints[i]
+    shown = beside(one.value, one.limit)
+    return shown if half is None else f"{shown} ± {half:.2g}", standing(one.value, one.limit, half)
 
 
 class Breach(NamedTuple):
@@ -42,7 +69,8 @@ def measured_breaches(evaluation: Evaluation, targets: Sequence[float] = ()) -> 
         if error is None or not one.value - HALF_WIDTH * error > one.limit:
             continue
         words = (
-            f"{one.words} is measured above its limit: {one.value:.3g} ± {HALF_WIDTH * error:.2g}, limit {one.limit:g}"
+            f"{one.words} is measured above its limit: {beside(one.value, one.limit)} ± {HALF_WIDTH * error:.2g}, "
+            f"limit {one.limit:g}"
         )
         expected = False
         if target is not None and target > one.limit:
@@ -64,7 +92,7 @@ def _on_model(summary: Mapping[str, object]) -> list[Breach]:
     for row in _rows(summary):
         limit, bound, most = (_number(row, name) for name in ("limit", "bound", "accepted"))
         if not bound <= most:
-            words = f"{row.get('constraint')} is bounded by {bound:.3g} on the model"
+            words = f"{row.get('constraint')} is bounded by {beside(bound, most)} on the model"
             found.append(Breach(f"{words}; {most:.3g} is accepted, limit {limit:g}"))
     return found or [Breach("a limit is not kept on the model")]
 

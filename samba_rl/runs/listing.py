@@ -13,9 +13,10 @@ from samba_rl.data.journal import Journal
 from samba_rl.errors import UserError
 from samba_rl.runs.checkpoints import read_checkpoint
 from samba_rl.runs.differences import differences
+from samba_rl.runs.evaluation import Evaluation, read_evaluations
 from samba_rl.runs.extending import budgets_in
-from samba_rl.runs.folder import CONFIG, EVALUATION, JOURNAL, METRICS, POLICY, SUMMARY, read_config, read_json
-from samba_rl.runs.limits import breaches_in
+from samba_rl.runs.folder import CONFIG, JOURNAL, METRICS, POLICY, SUMMARY, read_config, read_json
+from samba_rl.runs.limits import breaches_in, measured
 from samba_rl.runs.lock import held
 from samba_rl.runs.manifest import check_whole
 from samba_rl.runs.summary import TOLD, trials_of
@@ -69,6 +70,8 @@ class Overview:
     """Whether the final policy keeps its limits, on the model and as its evaluation measured it; None if unknown."""
     missed: tuple[str, ...] = ()
     """Limits that it does not keep, in words with the numbers."""
+    measured: tuple[tuple[str, str], ...] = ()
+    """Each limit with its measured value in words, and whether the evaluation says kept, unclear or broken."""
     seconds: float | None = None
     """Seconds since the run began."""
     changed: float = 0.0
@@ -173,15 +176,21 @@ def _end(folder: Path) -> dict[str, Any]:
         whole = False
     if not whole:
         raise UserError(f"{folder / POLICY} is missing or damaged; mend it with: samba-rl verify {folder} --repair")
-    evaluated = read_json(folder / EVALUATION) if (folder / EVALUATION).exists() else {}
+    evaluated = read_evaluations(folder)
     missed = tuple(one.words for one in breaches_in(folder) if not one.expected)
     kept = summary.get("limit_kept")
     return {
         "limit_kept": False if missed else kept if isinstance(kept, bool) else None,
         "missed": missed,
-        "evaluated_return": _number(_at(evaluated, "with_noise", "return_mean"), float),
+        "measured": () if evaluated is None else _measured(evaluated[0]),
+        "evaluated_return": None if evaluated is None else _number(evaluated[0].return_mean, float),
         "seconds": _number(summary.get("seconds"), float),
     }
+
+
+def _measured(evaluation: Evaluation) -> tuple[tuple[str, str], ...]:
+    found = [(one.words, one.limit, *measured(evaluation, i)) for i, one in enumerate(evaluation.constraints)]
+    return tuple((f"{words}: {value}, limit {limit:g}", standing) for words, limit, value, standing in found)
 
 
 def _at(values: Any, *names: str) -> Any:

@@ -18,7 +18,7 @@ LINE = f"{ROOT / 'tests' / 'line.py'}:make_line"
 """A system of one's own, as a user names it."""
 DONE = (0, MISSED)
 """Exit codes of finished runs; a short one may not have learned to keep its limit."""
-QUICK = ["--no-pictures", "--no-evaluation"]
+QUICK = ["--no-pictures", "--no-evaluation", "--no-report"]
 
 
 def samba_rl(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:

@@ -57,7 +57,7 @@ def test_runs_are_listed_with_state_samples_and_last_figures(
     assert done["return_mean"] < 0 and done["learning_TC"] >= 0 and done["seconds"] > 0
     assert main(["runs", str(home)]) == 0
     text = capsys.readouterr().out
-    assert re.search(r"^done +finished +120/120 +-\d+\.\d +\d+ +\d+\.\d +just now *$", text, re.M)
+    assert re.search(r"^done +finished +120/120 +-\d+\.\d +\d+ +\d+\.\d +– +just now *$", text, re.M)
     assert re.search(r"^deep/half +interrupted +\d+/120 ", text, re.M)
     assert f"samba-rl resume {home / 'deep' / 'half'} --task FILE.py:FUNCTION" in text
     monkeypatch.setenv("COLUMNS", "140")

@@ -182,7 +182,17 @@ def test_a_constraint_of_ones_own_is_learned_and_loaded_again(
 ) -> None:
     mine, out = tmp_path / "mine.py", str(tmp_path / "run")
     mine.write_text(PEAK)
-    short = ["--preset", "smoke", "--real-samples", "70", "--no-pictures", "--no-evaluation", "--out", out]
+    short = [
+        "--preset",
+        "smoke",
+        "--real-samples",
+        "70",
+        "--no-pictures",
+        "--no-evaluation",
+        "--no-report",
+        "--out",
+        out,
+    ]
     kind = ["--constraint.kind", f"{mine}:Peak", "--constraint.limit", "0.5", "--feasibility-iterations", "0"]
     # The constraint is not mistaken for the system, wherever the system stands.
     assert main(["train", *kind, *short, f"{mine}:task"]) in (0, 4)

@@ -72,8 +72,8 @@ def test_command_writes_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         figures("curves", results=Path("results"), preset="paper")
     assert Path("figures/trade-off.png").stat().st_size > 1000
     assert Path("new/curves.pdf").read_bytes().startswith(b"%PDF")
-    with pytest.raises(UserError, match=r"must end in \.png or \.pdf"):
-        figures("systems", out=Path("x.svg"))
+    with pytest.raises(UserError, match=r"must end in \.png, \.pdf or \.svg"):
+        figures("systems", out=Path("x.jpg"))
     with pytest.raises(UserError, match="give a folder"):
         figures("all", out=Path("x.png"))
 

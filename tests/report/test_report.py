@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import itertools
 import json
 import re
 import shutil
@@ -16,10 +17,13 @@ import pytest
 from samba_rl.benchmark.cells import Cell, CellResult, write_result
 from samba_rl.benchmark.running import run_cell
 from samba_rl.cli import main
+from samba_rl.data.plain import to_plain
 from samba_rl.errors import UserError
 from samba_rl.report.report import make_report
 from samba_rl.runs import train
+from samba_rl.runs.checkpoints import signed
 from samba_rl.runs.evaluation import StandardErrors
+from samba_rl.runs.folder import write_json
 from samba_rl.runs.manifest import seal
 from tests.browser import browser
 from tests.line import Line, quick_settings
@@ -91,13 +95,15 @@ def test_the_page_lists_runs_tables_figures_and_policies(made: Made) -> None:
     for words in (
         "SAMBA, PPO, SPPO on Safe Pendulum",
         "5 runs (4 finished, 1 interrupted)",
-        f"resume it with: samba-rl resume {made.runs / 'torn'}",
+        "Interrupted. The last trial had a return of",
+        f"samba-rl resume {made.runs / 'torn'}",
+        "240 of 240",
         "Safety during and after learning",
         "Constraint satisfaction and return",
         "Cost of learning relative to SAMBA",
         "Learning curves on Safe Pendulum",
         "Return against safety on Safe Pendulum",
-        "Constraint of samba, ξ 0.75 on Safe Pendulum",
+        "Constraint of SAMBA, ξ 0.75 on Safe Pendulum",
         "No clip: the run's folder is not available, only its result.",
         "imagination.trajectories",
         "gpytorch",
@@ -105,15 +111,40 @@ def test_the_page_lists_runs_tables_figures_and_policies(made: Made) -> None:
         assert words in page.text, words
     assert f"{made.cell.learning_TC:.3g}" in page.words
     (measured,) = made.cell.with_noise.constraints
-    assert not measured.kept and f"{measured.value:.3g} > {measured.limit:g} ({measured.kind})" in page.text
-    # Only the two runs whose folders are available have a clip.
+    assert not measured.kept and f", limit {measured.limit:g} ({measured.kind}): broken" in page.text
+    # Only the two runs whose folders are available have a clip; the seeds of PPO share a verdict.
     assert sum(tag == "video" for tag, _ in page.elements) == 2
+    assert "PPO on Safe Pendulum 2 seeds: 5, 6" in page.text
     assert page.text.count("(1 changed from the preset)") == 1
+
+
+def test_the_verdicts_come_first_and_the_table_of_runs_last(made: Made) -> None:
+    page = made.page.read_text(encoding="utf-8")
+    sections = re.findall(r'<section id="(\w+)">', page)
+    assert sections == ["verdicts", "policies", "figures", "tables", "runs"]
+    for first, then in itertools.pairwise(("<article", "<video", 'id="figures"')):
+        assert page.index(first) < page.index(then)
+    titles = re.findall(r"<article[^>]*><h3>(.*?)(?: <span|</h3>)", page.split('id="policies"')[0])
+    assert len(titles) == 4 == len(set(titles))
+    # Captions are short; what explains them is folded.
+    for words in re.findall(r'<p class="soft">(.*?)</p>', re.sub("<details.*?</details>", "", page, flags=re.S)):
+        assert len(words) < 120, words
+    # A few seconds are no fraction of a minute.
+    assert re.search(r'data-label="Time">\d+ s<', page)
+
+
+def test_a_page_about_one_s_own_system_says_nothing_of_the_paper(tmp_path: Path) -> None:
+    mine = result("samba", 0, "cart")
+    write_result(tmp_path, replace(mine, with_noise=replace(mine.with_noise, limit=1.0)))
+    text = _Text(make_report([tmp_path])).text
+    assert "Constraint satisfaction and return" in text and "paper" not in text and "left out" not in text
+    write_result(tmp_path, result("samba", 0))
+    assert "the paper's values in round brackets" in _Text(make_report([tmp_path])).text
 
 
 def alarms(page: str) -> list[str]:
     """The texts that a page shows in red."""
-    found = re.findall(r'<(th|p) class="[^"]*\balarm"[^>]*>(.*?)</\1>', page)
+    found = re.findall(r'<(th|p) [^>]*class="[^"]*\balarm"[^>]*>(.*?)</\1>', page)
     return [html.unescape(words) for _, words in found]
 
 
@@ -124,8 +155,9 @@ def test_a_limit_that_was_measured_above_is_red(error: float, red: bool, tmp_pat
     write_result(tmp_path, replace(plain, with_noise=replace(plain.with_noise, errors=errors), tail=()))
     page = make_report([tmp_path])
     words = f"CVaR 0.9 of the hazard is measured above its limit: 1 ± {1.96 * error:.2g}, limit 0.75."
-    expected = ["limit not kept: 1 > 0.75 (CVaR 0.9)", f"The limit is not kept. {words}"]
-    assert alarms(page) == (expected if red else [])
+    cell = f"1 ± {1.96 * error:.2g}, limit 0.75 (CVaR 0.9): broken"
+    assert sorted(alarms(page)) == ([cell, f"The limit is not kept. {words}"] if red else [])
+    assert (">Limit broken.<" in page) is red and (">Limit unclear.<" in page) is not red
     assert ("Limit not kept: 1 run." in _Text(page).text) is red
 
 
@@ -138,8 +170,7 @@ def test_a_limit_that_the_model_does_not_see_kept_is_red(made: Made, tmp_path: P
     seal(run, content)
     (run / "summary.json").write_bytes(content)
     with one_thread():
-        row, *cards = alarms(make_report([run], steps=60, episodes=0))
-    assert row.startswith("limit not kept: ")
+        cards = alarms(make_report([run], steps=60, episodes=0))
     words = "The limit is not kept. mean of the hazard cost of a trajectory is bounded by 4.35 on the model; "
     assert cards[0] == words + "0.43 is accepted, limit 0.5."
 
@@ -168,8 +199,21 @@ def test_a_run_on_one_s_own_system(tmp_path: Path) -> None:
         alone = _Text(make_report([tmp_path])).text
         given = make_report([tmp_path], task=Line(), steps=100, episodes=1)
     # A folder cannot name code to run, so the system has to be given.
-    assert "1 run (1 finished); 0 real samples" in alone and "line" in alone
-    assert "<video" in given and "Learning curves on line" in _Text(given).text
+    assert "Not judged. It was not evaluated, and its system is your own, so give it as well: --task" in alone
+    assert "<video" in given and "SAMBA on Line seed 1" in _Text(given).text
+
+
+def test_an_evaluated_run_on_one_s_own_system_is_judged_without_it(tmp_path: Path) -> None:
+    with one_thread():
+        mine = train(Line(), settings=quick_settings(), out=tmp_path / "mine", seed=1)
+        both = mine.evaluate(100)
+        plain = to_plain({"with_noise": both.to_json(), "without_noise": both.to_json()})
+        write_json(tmp_path / "mine" / "evaluation.json", signed(plain))
+        page = make_report([tmp_path])
+    text = _Text(page).text
+    samples = f"{mine.summary['real_samples']:,}"
+    assert f"1 run (1 finished); {samples} real samples" in text and "No clip: its system is your own" in text
+    assert f"{both.return_mean:.3g}" in text and "Learning curve of SAMBA" in page
 
 
 def test_places_that_hold_nothing_are_named(tmp_path: Path, made: Made) -> None:
@@ -271,6 +315,11 @@ def test_a_phone_shows_it_without_scrolling_sideways(made: Made) -> None:
     with browser(made.page, phone=True) as driver:
         seen = driver.execute_script(STATE, "trade-off-safe-pendulum")
         assert seen["wide"] <= 0 and seen["plots"] >= 3
+        # Rows of runs are lists of names and values, of which none is off the screen.
+        driver.execute_script("document.querySelector('#runs details').open = true")
+        cut = "return [...document.querySelectorAll('.stack [data-label]')].map(e => e.getBoundingClientRect().right)"
+        ends = driver.execute_script(cut)
+        assert ends and max(ends) <= 390
         widths = driver.execute_script("return [...document.querySelectorAll('.plot')].map(p => p.offsetWidth)")
         assert widths and all(250 < width <= 390 for width in widths)
         assert driver.execute_script("return document.querySelector('.plot')._fullLayout.dragmode") is False
@@ -283,7 +332,10 @@ def test_a_phone_shows_it_without_scrolling_sideways(made: Made) -> None:
 def test_a_page_without_results_needs_no_figures(made: Made, tmp_path: Path) -> None:
     shutil.copytree(made.runs / "torn", tmp_path / "torn")
     text = make_report([tmp_path])
-    assert "Plotly" not in text and "interrupted" in _Text(text).text
+    # The curve so far is shown; without a trial there is none, and so no library either.
+    assert "Plotly" in text and "interrupted" in _Text(text).text
+    (tmp_path / "torn" / "metrics.jsonl").write_text("")
+    assert "Plotly" not in make_report([tmp_path])
 
 
 def test_a_cell_s_file_can_be_named(made: Made) -> None:

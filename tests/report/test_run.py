@@ -39,9 +39,9 @@ def test_pictures_are_written(tmp_path: Path) -> None:
         assert len(np.unique(pixels @ [65536, 256, 1])) > 100
 
 
-def test_pdf_is_written_if_asked_and_contains_no_date(tmp_path: Path) -> None:
-    first, second = (run_pictures(made(trials=1, controls=0), tmp_path / folder, pdf=True) for folder in "ab")
-    assert [path.name for path in first] == [f"{name}{suffix}" for name in NAMES for suffix in (".png", ".pdf")]
+def test_pdf_and_svg_are_written_if_asked_without_a_date(tmp_path: Path) -> None:
+    first, second = (run_pictures(made(trials=1, controls=0), tmp_path / folder, pdf=True, svg=True) for folder in "ab")
+    assert [path.name for path in first] == [f"{name}{suffix}" for name in NAMES for suffix in (".png", ".pdf", ".svg")]
     for one, other in zip(first, second, strict=True):
         assert one.read_bytes() == other.read_bytes()
     assert first[1].read_bytes().startswith(b"%PDF") and b"CreationDate" not in first[1].read_bytes()

@@ -37,6 +37,29 @@ def test_safety_draws_the_trials_and_the_control_iterations_between_them() -> No
     assert weight.get_xlabel() == "real trial (in between, control iterations on the model)"
 
 
+def test_iterations_that_were_added_later_never_lead_backwards() -> None:
+    run = made(trials=2, controls=2)
+    first, second, *rest = run.improvements
+    # The gate asked for two more iterations, after which four were planned.
+    more = [replace(second, control=i, controls=4) for i in (3, 4)]
+    value = safety(replace(run, improvements=(first, second, *more, *rest))).axes[1]
+    (places, _), *_ = lines(value).values()
+    assert_allclose(places, [0.25, 0.5, 0.75, 1, 1.5, 2])
+
+
+def test_a_first_value_far_above_the_others_does_not_flatten_them() -> None:
+    run = made(trials=8)
+    peak = (replace(run.improvements[0], values=(40.0,)), *run.improvements[1:])
+    for drawn, scale in ((run, "linear"), (replace(run, improvements=peak), "symlog")):
+        figure = safety(drawn)
+        figure.draw_without_rendering()
+        axes = figure.axes[1]
+        assert axes.get_yscale() == scale
+        limit, value = axes.transAxes.inverted().transform(axes.transData.transform([(1, 0.75), (1, 0.25)]))[:, 1]
+        assert limit > 0.3 and 0.05 < value < 0.5
+    assert axes.get_ylim()[1] > 40 and "40" in [each.get_text() for each in axes.get_yticklabels()]
+
+
 def test_each_constraint_has_a_panel() -> None:
     run = made(constraints=(CVAR, replace(CHANCE, per_step=True)))
     _, first, second, multipliers, _ = safety(run).axes

@@ -190,7 +190,7 @@ def test_the_command_line_says_what_happened_and_how_to_go_on(
     monkeypatch.syspath_prepend(str(ROOT))
     (tmp_path / "mine.py").write_text(SYSTEM)
     mine, out = f"{tmp_path / 'mine.py'}:make", tmp_path / "run"
-    quick = ["--no-pictures", "--no-evaluation"]
+    quick = ["--no-pictures", "--no-evaluation", "--no-report"]
     arguments = ["train", mine, "--preset", "smoke", "--out", str(out), "--first.samples", "20", *quick]
     assert main(arguments) == 3
     said = capsys.readouterr().out
