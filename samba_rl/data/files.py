@@ -91,7 +91,11 @@ def read_own(path: FilePath, limit: int) -> bytes:
 
 def check_regular(path: FilePath) -> None:
     """Raise OSError for a file that the user named, perhaps through a link, if it is a FIFO, a device or a folder."""
-    if not stat.S_ISREG(os.stat(path).st_mode):
+    try:
+        about = os.stat(path)
+    except ValueError as error:  # a null character or a lone surrogate
+        raise OSError(errno.EINVAL, f"no file can have such a name ({error})", os.fspath(path)) from error
+    if not stat.S_ISREG(about.st_mode):
         raise OSError(errno.EINVAL, "it is not a regular file", os.fspath(path))
 
 

@@ -69,7 +69,7 @@ class SimulationPool:
     def _can_isolate(self) -> bool:
         """Return whether single episodes have a process of their own; start it, if it is the first time.
 
-        There is none for a factory that cannot be sent to a process, or in a script that processes cannot import.
+        There is none for a factory that cannot be sent to a process, or that ends it.
         """
         if self.isolated and not self._workers:
             try:
