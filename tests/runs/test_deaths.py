@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-import textwrap
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -91,6 +87,7 @@ def test_a_system_that_cannot_be_sent_to_a_process_runs_here() -> None:
         with lock:
             return Deadly("")
 
-    world = GuardedWorld(system(make).world())
-    assert world.reset(1, torch.Generator().manual_seed(0)).shape == (1, 1)
+    world = GuardedWorld(system(make).world(1))
+    for n in (1, 2):
+        assert world.reset(n, torch.Generator().manual_seed(0)).shape == (n, 1)
     world.close()

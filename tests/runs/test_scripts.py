@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-SCRIPT = '''
+SCRIPT = """
 import os
 
 import gymnasium
@@ -53,7 +53,7 @@ run = samba_rl.train(
     task, "ppo", preset="smoke", out=None, real_samples=20, episodes=2, first={"samples": 10}, workers=1
 )
 print("learned from", len(run.data), "steps;", len(made_here), "episodes ran in the process of the script")
-'''
+"""
 
 
 def test_a_plain_script_just_works(tmp_path: Path) -> None:

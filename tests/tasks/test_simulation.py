@@ -2,10 +2,6 @@
 
 import os
 import signal
-import subprocess
-import sys
-import textwrap
-from pathlib import Path
 
 import numpy as np
 import pytest

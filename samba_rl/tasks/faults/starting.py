@@ -24,8 +24,8 @@ def starting() -> Iterator[None]:
 def _script_hidden() -> Iterator[None]:
     """Hide the main module from `multiprocessing`.
 
-    A spawned process would run that file from the top, to find functions and classes in it: a script without
-    `if __name__ == "__main__":` would start its run, or its rig, again in every process. They are sent by value instead.
+    A spawned process would run that file from the top to find functions and classes in it, so a script without
+    `if __name__ == "__main__":` would start its run, or its rig, again in every process. Send them by value instead.
     """
     script = sys.modules["__main__"]
     sys.modules["__main__"] = ModuleType("__main__")
