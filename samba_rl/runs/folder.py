@@ -22,6 +22,7 @@ from samba_rl.data.packing import unpack
 from samba_rl.data.plain import from_plain, to_plain
 from samba_rl.errors import UserError, did_you_mean
 from samba_rl.events import Event, ImprovementReport, LatentReport, Notice, TrialReport
+from samba_rl.runs.commands import next_command
 from samba_rl.types import State
 
 FORMAT = 2
@@ -204,7 +205,7 @@ def _check_exists(path: Path) -> None:
         raise UserError(f"{folder} holds no run: it has no {CONFIG}; give a folder that `train` wrote")
     raise UserError(
         f"{path} is missing: the run did not finish, or was copied only in part. "
-        f"Continue it with: samba-rl resume {folder}"
+        f"Continue it with: {next_command(folder)}"
     )
 
 

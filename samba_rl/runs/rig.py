@@ -13,6 +13,7 @@ from typing import final
 
 from torch import Generator
 
+from samba_rl.data.files import TEXT_LIMIT, read_own, reason
 from samba_rl.data.journal import Record, random_state
 from samba_rl.errors import UserError
 from samba_rl.runs.episodes import Episode, cut_short, traces_of
@@ -51,14 +52,16 @@ class CommandRig:
         Where a program was killed after the rig had moved, what the rig has written is taken instead.
         """
         self._folder.mkdir(exist_ok=True)
+        if self._folder.is_symlink():
+            raise UserError(f"{self._folder} is a symbolic link; the files of a run must be its own. Remove it")
         policy_file, trial_file = (self._folder / f"{trial:04d}-{part}.{kind}" for kind in ("policy", "csv"))
-        if trial_file.exists():
+        if os.path.lexists(trial_file):
             # Whether the command had come to its end is not known.
             episode = self._read(trial_file, "the program was stopped")
             faults = () if episode is None else cut_short(self._task, [episode])
         else:
             about = {"trial": trial, "episode": part, "seed": noise_seed(self._seed, trial, part)}
-            write_record(policy_file, policy_record(self._task, policy, part, about))
+            write_record(policy_file, policy_record(self._task, policy, part, about), own=True)
             problem = _run(filled(self._words, policy_file, trial_file), self._timeout)
             episode = self._read(trial_file, problem)
             steps = 0 if episode is None else len(episode.u)
@@ -69,15 +72,19 @@ class CommandRig:
 
     def _read(self, file: Path, problem: str) -> Episode | None:
         """Return the episode in a file; None if there was a problem before the first step."""
-        if problem and (not file.exists() or len(file.read_bytes().splitlines()) < LEAST_LINES):
-            return None
+        there = os.path.lexists(file)
         try:
-            if not file.exists():
+            if not there and not problem:
                 raise UserError(f"the command wrote no '{file}'; correct the command")
+            # Never through a link: the folder may come from a stranger.
+            if not there or (len(read_own(file, TEXT_LIMIT).splitlines()) < LEAST_LINES and problem):
+                return None
             (episode,) = read_log(file, self._task, torn=bool(problem)).episodes
             if len(episode.u) <= self._task.horizon:
                 return episode
             why = f"'{file}' has {len(episode.u)} steps; the episode should have {self._task.horizon}"
+        except OSError as error:
+            why = f"'{file}' cannot be read: {reason(error)}"
         except UserError as error:
             why = str(error)
         except ValueError:

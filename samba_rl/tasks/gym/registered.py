@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
+from typing import cast
 
 import cloudpickle
 import gymnasium
-from gymnasium.envs.registration import EnvSpec, load_env_creator
+from gymnasium.envs.registration import EnvCreator, EnvSpec, load_env_creator
 
 EVERYWHERE = ("gymnasium.", "gymnasium_robotics.", "samba_rl.")
 """Beginnings of entry points that every process registers itself."""
@@ -35,7 +36,7 @@ def _sendable(spec: EnvSpec) -> EnvSpec | None:
     found = copy.copy(spec)
     try:
         if isinstance(found.entry_point, str) and found.entry_point.startswith("__main__:"):
-            found.entry_point = load_env_creator(found.entry_point)
+            found.entry_point = cast("EnvCreator", load_env_creator(found.entry_point))
         cloudpickle.dumps(found)
     except Exception:
         return None
