@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import re
 import zipfile
 from collections.abc import Iterator, Mapping
@@ -22,6 +23,7 @@ from samba_rl.data.packing import unpack
 from samba_rl.data.plain import from_plain, to_plain
 from samba_rl.errors import UserError, did_you_mean
 from samba_rl.events import Event, ImprovementReport, LatentReport, Notice, TrialReport
+from samba_rl.runs.checkpoints import signed
 from samba_rl.runs.commands import next_command
 from samba_rl.types import State
 
@@ -95,7 +97,7 @@ def write_whole(path: Path, content: bytes) -> None:
 def read_next(folder: Path) -> dict[str, Any]:
     """Read the trial that a run waits for; empty if none was asked for yet."""
     path = folder / NEXT
-    if not path.exists():
+    if not os.path.lexists(path):
         return {}
     try:
         content = json.loads(read_own(path, JSON_LIMIT))
@@ -103,7 +105,14 @@ def read_next(folder: Path) -> dict[str, Any]:
         raise UserError(f"{path} is damaged ({error}); remove it, and ask again") from error
     if not isinstance(content, dict) or type(content.get("trial")) is not int:
         raise UserError(f"{path} is damaged (it names no trial); remove it, and ask again")
+    if content != signed(content):
+        raise UserError(f"{path} is damaged (it is not as it was written); remove it, and ask again")
     return content
+
+
+def write_next(folder: Path, content: Mapping[str, Any]) -> None:
+    """Write the trial that a run waits for, with a checksum: a rig acts on the policy in it."""
+    write_json(folder / NEXT, signed(to_plain(dict(content))))
 
 
 def begun(folder: Path) -> int:

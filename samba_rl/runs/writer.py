@@ -58,6 +58,7 @@ from samba_rl.runs.folder import (
     json_bytes,
     read_config,
     write_json,
+    write_next,
     write_whole,
     writing,
 )
@@ -188,7 +189,7 @@ class RunFolder:
     def improving_for(self, trial: int) -> None:
         """Note that the improvement of the policy for a trial begins, unless it had begun in an earlier process."""
         if trial > begun(self.folder):
-            write_json(self.folder / NEXT, {"trial": trial, "asked": False})
+            write_next(self.folder, {"trial": trial, "asked": False})
 
     def save(self, state: State) -> None:
         """Write a checkpoint."""
