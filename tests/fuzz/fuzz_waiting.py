@@ -25,13 +25,14 @@ from samba_rl.runs.status import status
 from samba_rl.runs.verify import verify
 from samba_rl.runs.waiting import WaitingRun, new_run
 from tests.fuzz.cases import Words, Wrong, cases
-from tests.fuzz.fuzz_files import DAMAGE, files, is_same
+from tests.fuzz.fuzz_files import DAMAGE, files
 from tests.runs.interrupted import same
 from tests.runs.test_waiting import measured, rig
 from tests.threads import one_thread
 
 HOW: dict[str, Any] = {"preset": "smoke", "seed": 1, "real_samples": 30, "episodes": 1, "first": {"samples": 10}}
-SEPARATE = ("\t", ";", " ", "|", "")
+CELLS = ("nan", "inf", "-1e400", "1e60", "", "x", '"', "0,5", "1_0", "٣", "\0", "9" * 999)
+SEPARATORS = ("\t", ";", " ", "|", "")
 
 
 class Prepared(NamedTuple):
@@ -90,7 +91,6 @@ def one_case(runs: Prepared, draw: random.Random, words: Words) -> None:
         if draw.random() < 0.5:
             tell_damaged(copy, Path(home) / "trial.csv", draw, words)
             return
-        before = {path: path.read_bytes() for path in files(copy)}
         for _ in range(draw.choice([1, 1, 2])):
             path = draw.choice([path for path in files(copy) if not path.is_symlink()])
             words(f"{'asked' if asked else 'told'}: {path.relative_to(copy)}")
@@ -99,11 +99,7 @@ def one_case(runs: Prepared, draw: random.Random, words: Words) -> None:
         for read in (verify, status):
             with contextlib.suppress(UserError):
                 read(copy)
-        found = finish(copy)
-        # What is told before a run goes on, and the first policies, do not follow from a trial that is lost.
-        if is_same(copy / JOURNAL, before[copy / JOURNAL]) and not same(found, runs.due):
-            raise Wrong("it went on to another policy")
-        if not same(found, runs.due):
+        if not same(finish(copy), runs.due):
             raise Wrong("it went on to another end")
 
 
@@ -123,19 +119,17 @@ def tell_damaged(copy: Path, log: Path, draw: random.Random, words: Words) -> No
     words(f"a log with another {what}")
     if what == "cell":
         row, column = draw.randrange(len(rows)), draw.randrange(3)
-        rows[row][column] = draw.choice(
-            ["nan", "inf", "-1e400", "1e60", "", "x", '"', "0,5", "1_0", "٣", "\0", "9" * 999]
-        )
+        rows[row][column] = draw.choice(CELLS)
         words(f"{rows[row][column][:9]!r} in row {row}, column {column}")
     elif what == "row":
         row = draw.randrange(len(rows))
-        draw.choice([lambda: rows.pop(row), lambda: rows.insert(row, list(rows[row])), lambda: rows[row].pop()])()
+        rows[row : row + 1] = draw.choice([[], [rows[row], rows[row]], [rows[row][:-1]]])
     elif what == "column":
-        for one in rows:
-            draw.choice([lambda one=one: one.insert(0, "1"), one.reverse])()  # type: ignore[misc]
+        more = draw.choice(["", "1", "x"])
+        rows = [[more, *row] if more else row[::-1] for row in rows]
     content = "\n".join(",".join(row) for row in rows).encode(errors="surrogateescape")
     if what == "separator":
-        content = content.replace(b",", draw.choice(SEPARATE).encode())
+        content = content.replace(b",", draw.choice(SEPARATORS).encode())
     log.write_bytes(content)
     if what in ("bytes", "file"):
         words(draw.choice(DAMAGE if what == "file" else DAMAGE[:6])(log, draw))
