@@ -55,6 +55,7 @@ def ask(
     """
     from samba_rl import runs
     from samba_rl.cli.display import RunDisplay
+    from samba_rl.runs.folder import check_not_own
     from samba_rl.runs.policy_file import policy_record, write_record
     from samba_rl.runs.request import Request
     from samba_rl.runs.waiting import WaitingRun
@@ -63,6 +64,7 @@ def ask(
     display = RunDisplay(waiting.task, task or waiting.task.name, run, waiting.about, "ask", quiet=as_json)
     file = run / POLICY_FILE if out is None else out
     check_target(file, own=out is None)  # before minutes of learning
+    check_not_own(file, run)
     chart = _Chart(waiting)
 
     def learning(log: Log, stop: Callable[[], bool]) -> Request | None:

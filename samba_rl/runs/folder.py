@@ -39,6 +39,11 @@ EXTENDED = "extended.json"
 """Budgets that a run was given after it had ended with a smaller one."""
 TRIALS = "trials"
 """Folder of the files that go to a rig and come back from it."""
+OWN = re.compile(
+    r"(config|summary|evaluation|manifest|certificate|earlier|extended|next)(-\d+)?\.json|metrics\.jsonl|real\..*"
+    r"|policy(-\d+)?\.npz|model\.state|\.lock|events\.out\..*"
+)
+"""Names of the files of a run, except for those in its folders; nothing else may be written in their place."""
 KINDS: dict[str, type[Event]] = {
     "trial": TrialReport,
     "improvement": ImprovementReport,
@@ -92,6 +97,12 @@ def write_whole(path: Path, content: bytes) -> None:
     """Write a file of a run's folder, completely or not at all."""
     with writing(path), replacing(path, own=True) as file:
         file.write(content)
+
+
+def check_not_own(path: Path, folder: Path) -> None:
+    """Raise a `UserError` if a file to be written, named by the user, is one of a run's own."""
+    if path.resolve().parent == folder.resolve() and OWN.fullmatch(path.name):
+        raise UserError(f"{path} is a file of the run itself; give another name or folder")
 
 
 def read_next(folder: Path) -> dict[str, Any]:

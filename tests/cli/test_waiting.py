@@ -98,6 +98,8 @@ def test_mistakes_are_explained_and_nothing_is_taken_in(capsys: pytest.CaptureFi
         ["eval", "run", *own], capsys
     )
     assert "cannot be written" in error_of(["ask", "run", *own, "-o", "no/such/folder"], capsys)
+    for name in ("real.journal", "config.json", "next.json", "metrics.jsonl", "policy-20.npz"):
+        assert f"run/{name} is a file of the run itself" in error_of(["ask", "run", *own, "-o", f"run/{name}"], capsys)
     assert len(Path("run/metrics.jsonl").read_text()) == 0  # nothing was learned before that was noticed
     assert "--task mine.py:task" in error_of(["ask", "run"], capsys)
     good, bad = trial("good.csv", [0.1] * 10), trial("bad.csv", [5.0] * 10)
@@ -125,3 +127,26 @@ def test_ask_writes_through_no_link_in_a_folder_from_a_stranger() -> None:
     Path("mine.policy").symlink_to("elsewhere")
     assert main(["ask", "run", *own, "-o", "mine.policy"]) == 0  # a link of one's own is followed
     assert json.loads(Path("elsewhere").read_text())["format"] == "samba-rl actions"
+
+
+def test_a_dry_run_checks_everything_and_does_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    rig = ["--rig", "python run.py {policy} {trial}", "--dry-run"]
+    assert main(["train", "mine.py:task", *FLAGS, *rig]) == 0
+    said = words(capsys)
+    assert "1 episode of trial 0, with the actions of a first trial: python run.py runs/cart-samba-0/trials" in said
+    assert "11 rows 0.1 s apart, with the columns time, position, velocity, force" in said and '"sequence": [[' in said
+    Path("pilot.csv").write_text(Path(trial("0.csv", [0.5] * 10)).read_text().replace("position", "place"))
+    data = ["train", "mine.py:task", *FLAGS, "--first.samples", "0", "--data", "pilot.csv"]
+    assert main([*data, "--columns", "position=place", *rig]) == 0
+    said = words(capsys)
+    assert "pilot.csv: 1 episode" in said and "with a policy, once the data before the run are learned from" in said
+    for arguments, why in (
+        ([*data, *rig], "has no column for the state 'position'"),
+        ([*data, "--columns", "position=plac", *rig], "has no column 'plac' (for position); did you mean 'place'?"),
+        ([*data, "--columns", "place=position", *rig], "columns: cart has no 'place'"),
+        (["train", "mine.py:task", *FLAGS, "--rig", "no-such {policy} {trial}", "--dry-run"], "no program 'no-such'"),
+        (["train", "mine.py:task", "--preset", "smoke", "--learner", "planet", *rig], "a planner is none"),
+        (["train", "mine.py:task", *FLAGS, "--dry-run"], "--dry-run shows the command of --rig"),
+    ):
+        assert why in error_of(arguments, capsys)
+    assert sorted(path.name for path in Path().iterdir() if path.is_dir()) in ([], ["__pycache__"])
