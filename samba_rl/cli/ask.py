@@ -14,7 +14,6 @@ from rich.table import Table
 from samba_rl.cli.arguments import JsonFlag, RunArgument
 from samba_rl.cli.parsing import load_task
 from samba_rl.cli.text import number, text
-from samba_rl.data.files import check_target
 from samba_rl.errors import UserError
 
 if TYPE_CHECKING:
@@ -55,6 +54,7 @@ def ask(
     """
     from samba_rl import runs
     from samba_rl.cli.display import RunDisplay
+    from samba_rl.data.files import check_target
     from samba_rl.runs.folder import check_not_own
     from samba_rl.runs.policy_file import policy_record, write_record
     from samba_rl.runs.request import Request

@@ -6,7 +6,6 @@ import json
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from samba_rl.data.files import JSON_LIMIT, read_own
 from samba_rl.tasks import TASKS
@@ -16,7 +15,7 @@ UNKNOWN = "FILE.py:FUNCTION"
 """Stands for a system of one's own of which nothing is recorded but its title."""
 
 
-def named_task(config: Mapping[str, Any]) -> str:
+def named_task(config: Mapping[str, object]) -> str:
     """Return what --task needs for a run: nothing for a system of the paper, else how the system was named."""
     if config.get("task") in TASKS and not config.get("changed_task"):
         return ""
@@ -34,7 +33,7 @@ def next_command(folder: Path) -> str:
     return command(folder, "ask" if _config(folder).get("trials") == "told" else "resume")
 
 
-def _config(folder: Path) -> Mapping[str, Any]:
+def _config(folder: Path) -> Mapping[str, object]:
     """Return the configuration; if it cannot be read, which others complain about, that of a paper's system."""
     try:
         config = json.loads(read_own(folder / CONFIG_FILE, JSON_LIMIT))

@@ -121,7 +121,7 @@ def read_next(folder: Path) -> dict[str, Any]:
     return content
 
 
-def write_next(folder: Path, content: Mapping[str, Any]) -> None:
+def write_next(folder: Path, content: Mapping[str, object]) -> None:
     """Write the trial that a run waits for, with a checksum: a rig acts on the policy in it."""
     write_json(folder / NEXT, signed(to_plain(dict(content))))
 

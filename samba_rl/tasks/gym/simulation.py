@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, SupportsFloat, final
+from typing import SupportsFloat, final
 
 import gymnasium
 import numpy as np
@@ -54,10 +54,12 @@ class GymSimulationFactory:
         return _received, (registered_here(), self.source, self.measures, self.constraints, self.history)
 
 
-def _received(specs: Sequence[EnvSpec], *fields: Any) -> GymSimulationFactory:
+def _received(
+    specs: Sequence[EnvSpec], source: Source, measures: Measures, constraints: tuple[str, ...], history: int
+) -> GymSimulationFactory:
     """Make a factory in another process."""
     register_all(specs)
-    return GymSimulationFactory(*fields)
+    return GymSimulationFactory(source, measures, constraints, history)
 
 
 @final
