@@ -2,6 +2,7 @@
 
 import importlib.util
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -33,9 +34,8 @@ NEEDS = {
     "docs/own-system.md": ("mujoco",),
 }
 """Optional packages that a page's blocks import."""
-
-SCRIPTS = ("docs/own-system.md",)
-"""Pages of which each block is a script of its own."""
+BESIDE = {"docs/rig.md": ("examples/rig/cart.py",)}
+"""Files that a page's blocks find beside them."""
 
 
 def text_of(name: str) -> str:
@@ -56,18 +56,25 @@ def script(name: str) -> ModuleType:
 
 
 def run_blocks(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """Run the blocks of a page one after the other in an empty folder; return the names that they define."""
+    """Run the blocks of a page one after the other in an empty folder, each as a script of its own.
+
+    A later one finds the files that an earlier one has written, and nothing else. Returns the names of the last one.
+    """
     for package in NEEDS.get(name, ()):
         pytest.importorskip(package)
     monkeypatch.chdir(folder)
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(folder / "minari"))
     monkeypatch.setattr("samba_rl.improve.own_constraint.KINDS", dict(KINDS))
-    names: dict[str, Any] = {"__name__": "__main__"}
+    for file in BESIDE.get(name, ()):
+        shutil.copy(ROOT / file, folder)
+    monkeypatch.syspath_prepend(folder)
+    names: dict[str, Any] = {}
     with one_thread():
         for number, block in enumerate(blocks(name), 1):
-            if name in SCRIPTS:
-                names = {"__name__": "__main__"}
+            names = {"__name__": "__main__"}
             exec(compile(block, f"{name}, block {number}", "exec"), names)
+    for file in BESIDE.get(name, ()):
+        sys.modules.pop(Path(file).stem, None)
     return names
 
 

@@ -11,7 +11,7 @@ from samba_rl.agents.agent import AnyAgent
 from samba_rl.agents.policy_gradient import Agent
 from samba_rl.improve.constraints import estimate
 from samba_rl.improve.policies import GaussianPolicy
-from samba_rl.types import Policy
+from samba_rl.types import Policy, Traces
 
 TRAJECTORIES = 500
 """Number of imagined trajectories."""
@@ -55,14 +55,19 @@ class Forecast:
     """Action of the policy there, without noise and inside the bounds."""
 
 
-def forecast(agent: AnyAgent, policy: Policy) -> Forecast | None:
-    """Return what the agent's model expects of a policy; None without a model. The agent stays as it is."""
+def imagined(agent: AnyAgent, policy: Policy) -> Traces | None:
+    """Return trajectories of a policy on the agent's model; None without a model. The agent stays as it is."""
     if not (isinstance(agent, Agent) and agent.model is not None and len(agent.model)):
         return None
     imagine = agent._experience.imagine
     assert imagine is not None and isinstance(policy, GaussianPolicy)
     moved = copy.deepcopy(policy).to(agent.device)
-    traces = imagine(None)(moved, TRAJECTORIES, Generator(agent.device).manual_seed(0))
+    return imagine(None)(moved, TRAJECTORIES, Generator(agent.device).manual_seed(0))
+
+
+def forecast(agent: AnyAgent, policy: Policy, traces: Traces) -> Forecast:
+    """Return what the agent expects of a policy, of which `imagined` returned trajectories."""
+    assert isinstance(agent, Agent) and isinstance(policy, GaussianPolicy)
     low, high = traces.returns.quantile(traces.returns.new_tensor(QUANTILES)).tolist()
     verdict = agent.verdict
     bounds = (None,) * len(agent.constraints) if verdict is None else verdict.bounds

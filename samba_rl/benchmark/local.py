@@ -18,7 +18,7 @@ from samba_rl.benchmark.cells import Cell
 from samba_rl.benchmark.grid import Failed, Message, Progressed
 from samba_rl.benchmark.worker import decode, encode_cell, encode_progress, work
 from samba_rl.errors import UserError
-from samba_rl.tasks.faults.processes import interrupts_held
+from samba_rl.tasks.faults.starting import starting
 
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
@@ -61,7 +61,7 @@ class LocalBackend:
         receiver, sender = context.Pipe(duplex=False)
         arguments = (sender, encode_cell(cell), str(self._runs / cell.name), self._device, self._steps)
         process = context.Process(target=_report_work, args=arguments, name=cell.name, daemon=False)
-        with _one_thread(), interrupts_held():
+        with _one_thread(), starting():
             process.start()
         sender.close()
         self._running.append(Running(cell, process, receiver))

@@ -15,6 +15,7 @@ from samba_rl.cli.arguments import JsonFlag
 from samba_rl.cli.parsing import load_task
 from samba_rl.cli.text import text
 from samba_rl.errors import UserError
+from samba_rl.ranges import In, Seed
 
 if TYPE_CHECKING:
     from samba_rl.agents.advice import Advice
@@ -24,14 +25,16 @@ PICTURE = Path("advice.png")
 
 def advise(
     where: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN|SYSTEM")],
-    data: Path | None = None,
-    limits: tuple[float, ...] = (),
-    alpha: float | None = None,
+    data: tuple[Path, ...] = (),
+    columns: str = "",
+    data_dt: Annotated[float, In("(0, 1e6]")] | None = None,
+    limits: tuple[Annotated[float, In("[0, 1e12]")], ...] = (),
+    alpha: Annotated[float, In("[0, 1)")] | None = None,
     kind: str | None = None,
     of: str = "",
-    iterations: int | None = None,
+    iterations: Annotated[int, In("[1, 1e6]")] | None = None,
     out: Annotated[Path | None, tyro.conf.arg(aliases=["-o"])] = None,
-    seed: int = 0,
+    seed: Seed = 0,
     task: str | None = None,
     as_json: JsonFlag = False,
 ) -> int:
@@ -42,7 +45,9 @@ def advise(
 
     Args:
         where: Folder of a run, finished or not; or a system, with --data: a name, module:function or file.py:function.
-        data: CSV or Parquet file of real transitions.
+        data: CSV or Parquet files of real transitions.
+        columns: Columns of these files, by name of the system, as in angle=theta,time=t.
+        data_dt: Time between two lines of these files in seconds, if they have no column for it.
         limits: Limits to ask about, as in --limits 0.5 1 2. The limit of a run is one of them.
         alpha: Level of CVaR. Default: that of the run, or the system's.
         kind: Kind of limit. cvar: the mean of the worst share 1 - α of the trajectories. expectation: the mean of all.
@@ -69,7 +74,9 @@ def advise(
     with errors.status("Advising") as status:
         found = advising.advise(
             Path(where) if run else load_task(where),
-            data,
+            data or None,
+            columns=columns,
+            data_dt=data_dt,
             task=None if task is None else load_task(task),
             limits=limits,
             alpha=alpha,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, final
 
 import tyro
 from rich.console import Console
@@ -14,6 +14,7 @@ from rich.table import Table
 from samba_rl.cli.arguments import JsonFlag, RunArgument
 from samba_rl.cli.parsing import load_task
 from samba_rl.cli.text import number, text
+from samba_rl.errors import UserError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,9 +23,12 @@ if TYPE_CHECKING:
     from samba_rl.events import Log
     from samba_rl.runs.request import Request
     from samba_rl.runs.waiting import WaitingRun
+    from samba_rl.types import Traces
 
 POLICY_FILE = "next.policy"
 """Name of the file of the policy in the folder of the run, unless another is given."""
+PICTURE = "forecast-{}.png"
+"""Name of the picture of what is expected of a trial, in the folder of the run."""
 
 
 def ask(
@@ -44,11 +48,14 @@ def ask(
         run: Folder that `samba-rl new` made.
         out: File to write the policy to, as JSON. Default: next.policy in the run's folder.
         task: Your own system, as module:function or file.py:function.
-        pictures: Draw pictures when the run ends.
+        pictures: Draw what the model expects of the trial, as forecast-TRIAL.png in the run's folder; and the
+            run, when it ends.
         as_json: Print one line of JSON instead of text.
     """
     from samba_rl import runs
     from samba_rl.cli.display import RunDisplay
+    from samba_rl.data.files import check_target
+    from samba_rl.runs.folder import check_not_own
     from samba_rl.runs.policy_file import policy_record, write_record
     from samba_rl.runs.request import Request
     from samba_rl.runs.waiting import WaitingRun
@@ -56,9 +63,12 @@ def ask(
     waiting = WaitingRun(run, None if task is None else load_task(task))
     display = RunDisplay(waiting.task, task or waiting.task.name, run, waiting.about, "ask", quiet=as_json)
     file = run / POLICY_FILE if out is None else out
+    check_target(file, own=out is None)  # before minutes of learning
+    check_not_own(file, run)
+    chart = _Chart(waiting)
 
     def learning(log: Log, stop: Callable[[], bool]) -> Request | None:
-        return waiting.ask(log=log, stop=stop)
+        return waiting.ask(log=log, stop=stop, show=chart.draw if pictures else None)
 
     over = waiting.finished
     request = waiting.pending()
@@ -68,15 +78,16 @@ def ask(
             return answer
         request = answer
     if isinstance(request, Request):
-        write_record(file, request.record)
+        write_record(file, request.record, own=out is None)
         if as_json:
-            print(json.dumps(_plain(request, file), ensure_ascii=False))
+            print(json.dumps(_plain(request, file, chart), ensure_ascii=False))
         else:
             _show(display.console, waiting, request, file, task)
+            chart.show(display.console, request.trial)
         return 0
     result = waiting.result()
     about = {"trial": None, "seed": result.seed}
-    write_record(file, policy_record(result.task, result.policy, 0, about))
+    write_record(file, policy_record(result.task, result.policy, 0, about), own=out is None)
     if as_json:
         print(json.dumps({"finished": True, "file": str(file)}))
         return 0
@@ -84,12 +95,46 @@ def ask(
     return display.results(result, evaluation=False, pictures=pictures and not over, report=pictures and not over)
 
 
-def _plain(request: Request, file: Path) -> dict[str, object]:
+@final
+class _Chart:
+    """Pictures of what the model expects of trials."""
+
+    def __init__(self, waiting: WaitingRun) -> None:
+        self._waiting, self._problem = waiting, ""
+
+    def of(self, trial: int) -> Path | None:
+        """Return the picture of a trial; None if there is none."""
+        path = self._waiting.folder / PICTURE.format(trial)
+        return path if path.is_file() else None
+
+    def draw(self, trial: int, imagined: Traces) -> None:
+        """Draw it; a trial can be made without, so what stands in the way is only said."""
+        from samba_rl.report.forecast import forecast
+        from samba_rl.report.named import save
+
+        task, about = self._waiting.task, self._waiting.about
+        try:
+            limits = about.settings.constraints(about.row, task.constraints)
+            figure = forecast(task, imagined, limits, f"{task.title}: before trial {trial}")
+            save(figure, self._waiting.folder / PICTURE.format(trial))
+        except UserError as error:
+            self._problem = str(error)
+
+    def show(self, console: Console, trial: int) -> None:
+        """Say where the picture of a trial is."""
+        if self._problem:
+            console.print(f"[dim]No picture of it: {text(self._problem)}[/]", soft_wrap=True)
+        elif (path := self.of(trial)) is not None:
+            console.print(f"What the model expects is drawn in [bold]{text(path)}[/].", soft_wrap=True)
+
+
+def _plain(request: Request, file: Path, chart: _Chart) -> dict[str, object]:
     """Return a request for a program."""
     from samba_rl.data.plain import to_plain
 
     numbers = {"trial": request.trial, "episodes": request.episodes, "told": request.told}
-    return {"finished": False, **numbers, "file": str(file), "forecast": to_plain(request.forecast)}
+    files = {"file": str(file), "picture": None if (path := chart.of(request.trial)) is None else str(path)}
+    return {"finished": False, **numbers, **files, "forecast": to_plain(request.forecast)}
 
 
 def _show(console: Console, waiting: WaitingRun, request: Request, file: Path, task: str | None) -> None:

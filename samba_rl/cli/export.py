@@ -13,6 +13,7 @@ from samba_rl.cli.arguments import JsonFlag, RunArgument
 from samba_rl.cli.parsing import load_finished
 from samba_rl.cli.text import file_size, text
 from samba_rl.errors import UserError
+from samba_rl.ranges import In
 
 if TYPE_CHECKING:
     from samba_rl.export import Comparison
@@ -25,8 +26,8 @@ def export(
     run: RunArgument,
     files: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="[FILE ...]")] = (),
     check: Path | None = None,
-    tolerance: float = TOLERANCE,
-    points: int | None = None,
+    tolerance: Annotated[float, In("[0, 1]")] = TOLERANCE,
+    points: Annotated[int, In("[2, 1e5]")] | None = None,
     task: str | None = None,
     as_json: JsonFlag = False,
 ) -> int:
@@ -48,19 +49,15 @@ def export(
     from samba_rl.data.coverage import POINTS
     from samba_rl.export import compare, describe, write
     from samba_rl.export.formats import format_of
-    from samba_rl.runs.certify import CERTIFICATE
-    from samba_rl.runs.folder import CONFIG, EVALUATION, POLICY, SUMMARY
-    from samba_rl.runs.manifest import MANIFEST
+    from samba_rl.runs.folder import check_not_own
 
     if not files and check is None:
         raise UserError("no file was given; name one, such as policy.h, or give --check FILE")
     for path in (*files, *(() if check is None else (check,))):
         format_of(path)
     loaded, count = load_finished(run, task), POINTS if points is None else points
-    own = (CERTIFICATE, CONFIG, EVALUATION, MANIFEST, POLICY, SUMMARY)
     for path in files:
-        if path.name in own and path.resolve().parent == run.resolve():
-            raise UserError(f"{path} is a file of the run itself; give another name or folder")
+        check_not_own(path, run)
     console = Console(stderr=as_json, highlight=False)
     policy = describe(loaded, points=count)
     for path in files:

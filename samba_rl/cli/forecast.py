@@ -12,6 +12,7 @@ from samba_rl.cli.arguments import RunArgument
 from samba_rl.cli.parsing import load_finished
 from samba_rl.cli.text import text
 from samba_rl.errors import UserError
+from samba_rl.ranges import In, Seed
 
 if TYPE_CHECKING:
     from samba_rl.runs import Run
@@ -21,11 +22,11 @@ if TYPE_CHECKING:
 def forecast(
     run: RunArgument,
     out: Annotated[Path | None, tyro.conf.arg(aliases=["-o"])] = None,
-    trial: int | None = None,
-    real: int = 0,
+    trial: Annotated[int, In("[0, 1e9]")] | None = None,
+    real: Annotated[int, In("[0, 1e6]")] = 0,
     components: tuple[str, ...] = (),
-    trajectories: int = 1000,
-    seed: int = 0,
+    trajectories: Annotated[int, In("[2, 1e6]")] = 1000,
+    seed: Seed = 0,
     *,
     deterministic: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
     task: str | None = None,
@@ -47,8 +48,6 @@ def forecast(
     from samba_rl.report.learning import heading
     from samba_rl.report.named import check_path, save
 
-    if trajectories < 2 or real < 0:
-        raise UserError(f"--trajectories {trajectories} --real {real}; at least 2 and 0 are needed")
     if trial is not None and real:
         raise UserError(f"--trial {trial} --real {real}: give one of the two")
     path = run / "forecast.png" if out is None else out

@@ -12,9 +12,11 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
+from samba_rl.cli.arguments import Steps
 from samba_rl.cli.benchmark import run_grid
 from samba_rl.cli.text import duration, text
 from samba_rl.errors import UserError
+from samba_rl.ranges import In
 
 if TYPE_CHECKING:
     from samba_rl.benchmark.cells import Cell
@@ -32,11 +34,11 @@ def sweep(
     file: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FILE.toml")],
     out: Path | None = None,
     runs: Path = Path("runs/sweep"),
-    jobs: int | None = None,
+    jobs: Annotated[int, In("[1, 1000]")] | None = None,
     ray: str = "",
     device: str = "cpu",
-    steps: int = 10_000,
-    cell: int | None = None,
+    steps: Steps = 10_000,
+    cell: Annotated[int, In("[0, 1e6]")] | None = None,
     *,
     cells: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
 ) -> int:
@@ -58,8 +60,6 @@ def sweep(
     """
     from samba_rl.cli.settings_file import read_settings_file
 
-    if steps < 1:
-        raise UserError(f"--steps {steps}: at least 1 is needed")
     found = cells_of(read_settings_file(file))
     results = Path("results") / file.stem if out is None else out
     console = Console(highlight=False)

@@ -150,7 +150,7 @@ def train(task: Task, options: Options) -> int:
         torch.set_num_threads(options.threads)
     out = options.out or free_folder(task.name, options.learner, options.seed)
     if options.dry_run:
-        return rehearse(task, options.row, options.settings, options.seed, options.rig, out)
+        return rehearse(task, options, out)
     settings = options.with_data()
     about = About(options.learner, options.row, options.preset, options.seed, settings, options.device)
 

@@ -85,20 +85,43 @@ def read_own(path: FilePath, limit: int) -> bytes:
     with reading_own(path) as file:
         size = os.fstat(file.fileno()).st_size
         if size > limit:
-            raise OSError(errno.EINVAL, f"it has {size:,} bytes; at most {limit:,} are read", os.fspath(path))
+            raise OSError(errno.EINVAL, _too_large(size, limit), os.fspath(path))
         return file.read(limit)
 
 
-def check_regular(path: FilePath) -> None:
-    """Raise OSError for a file that the user named, perhaps through a link, if it is a FIFO, a device or a folder."""
-    if not stat.S_ISREG(os.stat(path).st_mode):
+def check_regular(path: FilePath, limit: int = TEXT_LIMIT) -> None:
+    """Raise OSError for a file that the user named, perhaps through a link, if it is no file, or too large to read."""
+    try:
+        about = os.stat(path)
+    except ValueError as error:  # a null character or a lone surrogate
+        raise OSError(errno.EINVAL, f"no file can have such a name ({error})", os.fspath(path)) from error
+    if not stat.S_ISREG(about.st_mode):
         raise OSError(errno.EINVAL, "it is not a regular file", os.fspath(path))
+    if about.st_size > limit:
+        raise OSError(errno.EINVAL, _too_large(about.st_size, limit), os.fspath(path))
+
+
+def _too_large(size: int, limit: int) -> str:
+    return f"it has {size:,} bytes; at most {limit:,} are read"
+
+
+def reason(error: Exception) -> str:
+    """Return what went wrong with a file, without its name and the number of the error."""
+    return error.strerror or str(error) if isinstance(error, OSError) else str(error)
 
 
 def remove_temporary(folder: Path) -> None:
     """Remove what writers that were killed left in a folder; nobody else may be writing to it."""
     for path in folder.glob(_TEMPORARY):
         path.unlink(missing_ok=True)
+
+
+def check_target(path: FilePath, *, own: bool = False) -> Path:
+    """Return the file that `replacing` replaces; raise a `UserError` if there can be none."""
+    target = Path(path).absolute() if own else Path(path).resolve()
+    if target.is_dir() or not target.parent.is_dir():
+        raise UserError(f"'{path}' cannot be written; give the name of a file in a folder that exists")
+    return target
 
 
 @contextmanager
@@ -108,9 +131,7 @@ def replacing(path: FilePath, *, sync_name: bool = True, own: bool = False) -> I
     When several files of a folder are replaced, only the last needs to sync the folder (`sync_name`). A link at `path`
     is followed, unless the folder may come from a stranger (`own`): then it is replaced.
     """
-    target = Path(path).absolute() if own else Path(path).resolve()
-    if target.is_dir() or not target.parent.is_dir():
-        raise UserError(f"'{path}' cannot be written; give the name of a file in a folder that exists")
+    target = check_target(path, own=own)
     temporary = target.with_name(_TEMPORARY.replace("*", secrets.token_hex(8)))
     try:
         with open(temporary, "xb") as file:

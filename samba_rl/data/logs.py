@@ -11,7 +11,7 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
-from samba_rl.data.files import FilePath, check_regular, needed
+from samba_rl.data.files import FilePath, check_regular, needed, reason
 from samba_rl.errors import UserError, did_you_mean
 
 Floats = NDArray[np.float64]
@@ -60,7 +60,7 @@ def header_of(path: FilePath) -> list[str]:
             check_regular(path)
             with open(path, encoding="utf-8-sig", newline="") as file:
                 first = file.readline()
-                return next(csv.reader([first], delimiter=_delimiter(first)), [])
+                return next(csv.reader([first], delimiter=delimiter_of(first)), [])
         except (OSError, UnicodeDecodeError, csv.Error) as error:
             raise _unreadable(path, "CSV", error) from error
     pa = needed("pyarrow", "pyarrow", "Parquet")
@@ -77,7 +77,7 @@ def _read_csv(path: FilePath) -> Log:
     try:
         check_regular(path)
         with open(path, encoding="utf-8-sig", newline="") as file:
-            delimiter = _delimiter(file.readline())
+            delimiter = delimiter_of(file.readline())
             file.seek(0)
             reader = csv.reader(file, delimiter=delimiter, strict=True)
             header = [name.strip() for name in next(reader, [])]
@@ -85,7 +85,7 @@ def _read_csv(path: FilePath) -> Log:
             rows, lines = [], []
             for row in reader:
                 if row:
-                    rows.append(_numbers(f"'{path}', line {reader.line_num}", header, row))
+                    rows.append(_numbers(f"'{path}', line {reader.line_num}", header, with_points(row, delimiter)))
                     lines.append(reader.line_num)
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise _unreadable(path, "CSV", error) from error
@@ -93,9 +93,14 @@ def _read_csv(path: FilePath) -> Log:
     return Log(str(path), {name: table[:, i] for i, name in enumerate(header)}, np.array(lines, dtype=np.int64))
 
 
-def _delimiter(header: str) -> str:
-    """Return what separates the cells: a semicolon where decimal commas are common."""
+def delimiter_of(header: str) -> str:
+    """Return what separates the cells: a semicolon where decimal commas are common, and in numbers stand for points."""
     return ";" if ";" in header and "," not in header else ","
+
+
+def with_points(cells: Sequence[str], delimiter: str) -> list[str]:
+    """Return the cells of a row with decimal points; decimal commas can only be in files that a semicolon separates."""
+    return [cell.replace(",", ".") for cell in cells] if delimiter == ";" else list(cells)
 
 
 def _check_header(path: FilePath, header: Sequence[str]) -> None:
@@ -141,4 +146,4 @@ def _read_parquet(path: FilePath) -> Log:
 
 
 def _unreadable(path: FilePath, form: str, error: Exception) -> UserError:
-    return UserError(f"'{path}' cannot be read as {form}: {error}")
+    return UserError(f"'{path}' cannot be read as {form}: {reason(error)}")

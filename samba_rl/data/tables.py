@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from samba_rl.data.files import FilePath, check_regular, needed, open_own, replacing
+from samba_rl.data.files import FilePath, check_regular, needed, open_own, reason, replacing
 from samba_rl.data.schema import DTYPES, Column, Schema
 from samba_rl.errors import UserError
 from samba_rl.types import Transitions
@@ -91,7 +91,7 @@ def read_csv(path: FilePath) -> tuple[Schema, Transitions]:
             dtypes = {column.name: DTYPES[column.field] for column in schema._layout}
             rows = [_parse_row(f"'{path}', line {reader.line_num}", header, dtypes, row) for row in reader]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise UserError(f"'{path}' cannot be read as CSV: {error}; give a file that to_csv wrote") from error
+        raise UserError(f"'{path}' cannot be read as CSV: {reason(error)}; give a file that to_csv wrote") from error
     columns = zip(*rows, strict=True) if rows else [()] * len(header)
     tensors = {
         name: torch.tensor(values, dtype=dtypes[name], device="cpu")
@@ -116,7 +116,9 @@ def read_parquet(path: FilePath) -> tuple[Schema, Transitions]:
         with open(path, "rb") as file:
             table = pq.ParquetFile(file, page_checksum_verification=True).read()
     except (OSError, pa.ArrowException) as error:
-        raise UserError(f"'{path}' cannot be read as Parquet: {error}; give a file that to_parquet wrote") from error
+        raise UserError(
+            f"'{path}' cannot be read as Parquet: {reason(error)}; give a file that to_parquet wrote"
+        ) from error
     schema = _schema_of(path, table.column_names)
     types = {torch.float64: pa.float64(), torch.int64: pa.int64(), torch.bool: pa.bool_()}
     tensors = {}

@@ -19,7 +19,7 @@ from samba_rl.learners import LEARNERS, Learner
 from samba_rl.presets import make_settings
 from samba_rl.ranges import check
 from samba_rl.runs.checks import check_functions
-from samba_rl.runs.earlier import LogReader, earlier_data
+from samba_rl.runs.earlier import LogReader, earlier_data, mapping_of
 from samba_rl.runs.folder import CONFIG, JOURNAL, SUMMARY
 from samba_rl.runs.loading import load_run, run_in
 from samba_rl.tasks import TASKS
@@ -28,8 +28,10 @@ from samba_rl.tasks.task import Task
 
 def advise(
     where: Task | Path,
-    data: DataSet | str | Path | None = None,
+    data: DataSet | str | Path | Sequence[str | Path] | None = None,
     *,
+    columns: str = "",
+    data_dt: float | None = None,
     task: Task | None = None,
     limits: Sequence[float] = (),
     alpha: float | None = None,
@@ -43,7 +45,9 @@ def advise(
 
     Args:
         where: The system, with `data`; or the folder of a run, finished or not.
-        data: Real transitions, as a data set or as a CSV or Parquet file; for a run: its own.
+        data: Real transitions, as a data set, or as CSV or Parquet files; for a run: its own.
+        columns: Mapping of names to the columns of the files, as in "angle=theta,time=t".
+        data_dt: Time between two lines of the files, in seconds, if they do not say so.
         task: The system of a run, if it is not one of the paper's.
         limits: Limits ξ to ask about. A run's own limit is one of them.
         alpha: Level α of CVaR. Default: that of the run, or the system's.
@@ -54,6 +58,8 @@ def advise(
         tell: Called with what is being done and the share of the work that is done.
     """
     known, row, asked = None, LEARNERS["samba"], list(limits)
+    if data is None and (columns or data_dt is not None):
+        raise UserError("columns and data_dt belong to data; give files of data, or leave them out")
     if isinstance(where, Path):
         if data is not None:
             raise UserError(f"{where} is a run, which has its own data; leave out the data, or give the system instead")
@@ -67,13 +73,15 @@ def advise(
     else:
         system, found = where, make_settings(where)
         if data is None:
-            raise UserError(f"advice on {system.name} needs data; give a CSV or Parquet file with --data, or a run")
+            raise UserError(f"advice on {system.name} needs data; give CSV or Parquet files with --data, or a run")
         if isinstance(data, DataSet):
             found_data = earlier_data(system, data, found)
             assert found_data is not None
             steps, _ = found_data
         else:
-            steps, _ = LogReader(system).read(str(data).split(","))
+            given = [data] if isinstance(data, str | Path) else data
+            files = [file for one in given for file in str(one).split(",")]
+            steps, _ = LogReader(system, mapping_of(columns), data_dt).read(files)
     check_functions(system)
     numbers = found if isinstance(found, ModelBasedSettings) else _model_based(system, found)
     constraints = _constraints(system, numbers, row, kind, alpha, of)

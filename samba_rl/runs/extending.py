@@ -9,6 +9,7 @@ from samba_rl.data.files import disk_error, sync_folder
 from samba_rl.data.plain import from_plain
 from samba_rl.errors import UserError
 from samba_rl.runs.checkpoints import latest, signed
+from samba_rl.runs.commands import next_command
 from samba_rl.runs.folder import EVALUATION, EXTENDED, POLICY, SUMMARY, read_json, write_json
 from samba_rl.runs.lock import Lock
 from samba_rl.runs.manifest import MANIFEST, check_whole
@@ -36,7 +37,7 @@ def extend(folder: Path, first: int, real_samples: int) -> None:
     if before[-1] == real_samples and not finished and len(before) > 1:
         return  # it is under way
     if not finished:
-        raise UserError(f"{folder} is not finished; first let it end: samba-rl resume {folder}")
+        raise UserError(f"{folder} is not finished; first let it end: {next_command(folder)}")
     old = before[-1]
     if real_samples < old or (real_samples == old and len(before) == 1):
         raise UserError(f"real_samples = {real_samples}; {folder} has spent {old}, so give more")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import re
 import zipfile
 from collections.abc import Iterator, Mapping
@@ -22,6 +23,8 @@ from samba_rl.data.packing import unpack
 from samba_rl.data.plain import from_plain, to_plain
 from samba_rl.errors import UserError, did_you_mean
 from samba_rl.events import Event, ImprovementReport, LatentReport, Notice, TrialReport
+from samba_rl.runs.checkpoints import signed
+from samba_rl.runs.commands import next_command
 from samba_rl.types import State
 
 FORMAT = 2
@@ -38,6 +41,11 @@ EXTENDED = "extended.json"
 """Budgets that a run was given after it had ended with a smaller one."""
 TRIALS = "trials"
 """Folder of the files that go to a rig and come back from it."""
+OWN = re.compile(
+    r"(config|summary|evaluation|manifest|certificate|earlier|extended|next)(-\d+)?\.json|metrics\.jsonl|real\..*"
+    r"|policy(-\d+)?\.npz|model\.state|\.lock|events\.out\..*"
+)
+"""Names of the files of a run, except for those in its folders; nothing else may be written in their place."""
 KINDS: dict[str, type[Event]] = {
     "trial": TrialReport,
     "improvement": ImprovementReport,
@@ -93,10 +101,16 @@ def write_whole(path: Path, content: bytes) -> None:
         file.write(content)
 
 
+def check_not_own(path: Path, folder: Path) -> None:
+    """Raise a `UserError` if a file to be written, named by the user, is one of a run's own."""
+    if path.resolve().parent == folder.resolve() and OWN.fullmatch(path.name):
+        raise UserError(f"{path} is a file of the run itself; give another name or folder")
+
+
 def read_next(folder: Path) -> dict[str, Any]:
     """Read the trial that a run waits for; empty if none was asked for yet."""
     path = folder / NEXT
-    if not path.exists():
+    if not os.path.lexists(path):
         return {}
     try:
         content = json.loads(read_own(path, JSON_LIMIT))
@@ -104,7 +118,14 @@ def read_next(folder: Path) -> dict[str, Any]:
         raise UserError(f"{path} is damaged ({error}); remove it, and ask again") from error
     if not isinstance(content, dict) or type(content.get("trial")) is not int:
         raise UserError(f"{path} is damaged (it names no trial); remove it, and ask again")
+    if content != signed(content):
+        raise UserError(f"{path} is damaged (it is not as it was written); remove it, and ask again")
     return content
+
+
+def write_next(folder: Path, content: Mapping[str, object]) -> None:
+    """Write the trial that a run waits for, with a checksum: a rig acts on the policy in it."""
+    write_json(folder / NEXT, signed(to_plain(dict(content))))
 
 
 def begun(folder: Path) -> int:
@@ -206,7 +227,7 @@ def _check_exists(path: Path) -> None:
         raise UserError(f"{folder} holds no run: it has no {CONFIG}; give a folder that `train` wrote")
     raise UserError(
         f"{path} is missing: the run did not finish, or was copied only in part. "
-        f"Continue it with: samba-rl resume {folder}"
+        f"Continue it with: {next_command(folder)}"
     )
 
 

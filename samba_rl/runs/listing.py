@@ -12,6 +12,7 @@ from samba_rl.data.files import reading_own
 from samba_rl.data.journal import Journal
 from samba_rl.errors import UserError
 from samba_rl.runs.checkpoints import read_checkpoint
+from samba_rl.runs.commands import named_task
 from samba_rl.runs.differences import differences
 from samba_rl.runs.evaluation import Evaluation, read_evaluations
 from samba_rl.runs.extending import budgets_in
@@ -20,11 +21,9 @@ from samba_rl.runs.limits import breaches_in, measured
 from samba_rl.runs.lock import held
 from samba_rl.runs.manifest import check_whole
 from samba_rl.runs.summary import TOLD, trials_of
+from samba_rl.runs.told import samples_told
 from samba_rl.runs.writer import RECOMPUTED
-from samba_rl.tasks import TASKS
 
-UNKNOWN = "FILE.py:FUNCTION"
-"""Stands for a system of one's own of which nothing is recorded but its title."""
 RunState = Literal["running", "finished", "waiting", "interrupted", "damaged"]
 _TAIL = 200_000
 """Number of bytes at the end of the metrics that are searched for the last trial."""
@@ -93,7 +92,7 @@ def overview(folder: Path) -> Overview:
         config = read_config(folder)
         about |= {
             "task": str(config.get("task")),
-            "named": _named(config),
+            "named": named_task(config),
             "learner": str(config.get("learner")),
             "preset": str(config.get("preset")),
             "seed": _number(config.get("seed"), int),
@@ -105,22 +104,16 @@ def overview(folder: Path) -> Overview:
         about |= _last_figures(folder)
         if held(folder):
             return Overview(state="running", **about)
-        Journal.read(folder / JOURNAL)
+        journal = Journal.read(folder / JOURNAL)
         if (folder / SUMMARY).exists():
             check_whole(folder)
             return Overview(state="finished", **{**about, **_end(folder)})
     except UserError as error:
         return Overview(state="damaged", problem=str(error), **about)
     if trials_of(config) == TOLD:
+        about["real_samples"] = samples_told(journal)[0]  # the metrics lack what was told since the last `ask`
         return Overview(state="waiting", problem=_checkpoint_problem(folder), **about)
     return Overview(state="interrupted", problem=_checkpoint_problem(folder), **about)
-
-
-def _named(config: dict[str, Any]) -> str:
-    """Return what --task needs for a run: nothing for a system of the paper, else how the system was named."""
-    if config.get("task") in TASKS and not config.get("changed_task"):
-        return ""
-    return str(config.get("named") or UNKNOWN)
 
 
 def _checkpoint_problem(folder: Path) -> str:

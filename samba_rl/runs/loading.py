@@ -23,6 +23,7 @@ from samba_rl.planet.settings import PlanetSettings
 from samba_rl.presets import make_agent, make_settings
 from samba_rl.ranges import unchecked
 from samba_rl.runs.checkpoints import read_checkpoint
+from samba_rl.runs.commands import next_command
 from samba_rl.runs.extending import budgets_in
 from samba_rl.runs.folder import (
     CONFIG,
@@ -97,7 +98,7 @@ def policy_so_far(folder: Path, task: Task | None = None) -> tuple[Task, Learned
     checkpoint, _ = read_checkpoint(folder)
     if checkpoint is None:
         raise UserError(
-            f"{folder} has no checkpoint yet, so there is no policy; continue it with: samba-rl resume {folder}"
+            f"{folder} has no checkpoint yet, so there is no policy; continue it with: {next_command(folder)}"
         )
     trials, stage = checkpoint.state["around"]["trials"], int(checkpoint.state["around"].get("stage", 0))
     budget = (*about.budgets, about.settings.real_samples)[stage]

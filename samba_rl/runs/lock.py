@@ -63,6 +63,13 @@ def held(folder: Path) -> bool:
         os.close(file)
 
 
+def lock_for_others(folder: Path) -> int:
+    """Return an open file that locks a folder until every process has closed it, for a process to inherit."""
+    file = open_own(folder / LOCK, os.O_RDWR | os.O_CREAT)
+    _take(file, shared=False)
+    return file
+
+
 def _take(file: int, *, shared: bool) -> bool:
     """Try to lock a file; return whether it is locked now."""
     try:

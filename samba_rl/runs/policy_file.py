@@ -71,10 +71,10 @@ def noise_seed(seed: int, trial: int, episode: int) -> int:
     return (seed * 1_000_003 + trial * 1009 + episode) % 2**31
 
 
-def write_record(path: Path, record: Mapping[str, Any]) -> None:
-    """Write the file of a policy, completely or not at all."""
+def write_record(path: Path, record: Mapping[str, Any], *, own: bool = False) -> None:
+    """Write the file of a policy, completely or not at all; in the folder of a run (`own`) no link is followed."""
     try:
-        with replacing(path) as file:
+        with replacing(path, own=own) as file:
             file.write((json.dumps(record, ensure_ascii=False) + "\n").encode())
     except OSError as error:
         raise disk_error(path, error) from error

@@ -17,7 +17,7 @@ from samba_rl.errors import UserError
 from samba_rl.events import TrialDue
 from samba_rl.improve.policies import GaussianPolicy, OpenLoopPolicy
 from samba_rl.learners import Learner
-from samba_rl.runs.folder import JOURNAL, NEXT, read_next, write_json
+from samba_rl.runs.folder import JOURNAL, NEXT, read_next, write_next
 from samba_rl.runs.loading import new_policy
 from samba_rl.runs.policy_file import noise_seed, policy_record
 from samba_rl.runs.session import About
@@ -67,7 +67,7 @@ def due_request(task: Task, about: About, folder: Path) -> Request | None:
 
 def write_request(folder: Path, task: Task, seed: int, due: TrialDue, expected: Forecast | None) -> None:
     """Write the trial that the run in a folder waits for."""
-    write_json(folder / NEXT, _content(task, seed, due, expected))
+    write_next(folder, _content(task, seed, due, expected))
 
 
 def _content(task: Task, seed: int, due: TrialDue, expected: Forecast | None) -> dict[str, Any]:

@@ -13,10 +13,12 @@ from typing import final
 
 from torch import Generator
 
+from samba_rl.data.files import TEXT_LIMIT, read_own, reason
 from samba_rl.data.journal import Record, random_state
 from samba_rl.errors import UserError
 from samba_rl.runs.episodes import Episode, cut_short, traces_of
 from samba_rl.runs.folder import TRIALS
+from samba_rl.runs.lock import LOCK, InUse, held, lock_for_others
 from samba_rl.runs.policy_file import noise_seed, policy_record, write_record
 from samba_rl.runs.trial_log import read_log
 from samba_rl.runs.trials import no_steps
@@ -51,15 +53,24 @@ class CommandRig:
         Where a program was killed after the rig had moved, what the rig has written is taken instead.
         """
         self._folder.mkdir(exist_ok=True)
+        if self._folder.is_symlink():
+            raise UserError(f"{self._folder} is a symbolic link; the files of a run must be its own. Remove it")
         policy_file, trial_file = (self._folder / f"{trial:04d}-{part}.{kind}" for kind in ("policy", "csv"))
-        if trial_file.exists():
+        if os.path.lexists(policy_file) and held(self._folder):
+            raise InUse(
+                f"{self._task.name}: the command that a killed program started for '{trial_file}' still runs; wait "
+                f"until it has ended, or end it (fuser {self._folder / LOCK} names its processes), then resume the run"
+            )
+        if os.path.lexists(trial_file):
             # Whether the command had come to its end is not known.
             episode = self._read(trial_file, "the program was stopped")
             faults = () if episode is None else cut_short(self._task, [episode])
         else:
             about = {"trial": trial, "episode": part, "seed": noise_seed(self._seed, trial, part)}
-            write_record(policy_file, policy_record(self._task, policy, part, about))
-            problem = _run(filled(self._words, policy_file, trial_file), self._timeout)
+            write_record(policy_file, policy_record(self._task, policy, part, about), own=True)
+            words = filled(self._words, policy_file, trial_file)
+            # Where this program is killed, the command and the rig run on; the file says so to the one that resumes.
+            problem = _run(words, self._timeout, lock_for_others(self._folder))
             episode = self._read(trial_file, problem)
             steps = 0 if episode is None else len(episode.u)
             text = f"{self._task.name}: the episode was stopped at step {steps}: {problem}"
@@ -69,15 +80,19 @@ class CommandRig:
 
     def _read(self, file: Path, problem: str) -> Episode | None:
         """Return the episode in a file; None if there was a problem before the first step."""
-        if problem and (not file.exists() or len(file.read_bytes().splitlines()) < LEAST_LINES):
-            return None
+        there = os.path.lexists(file)
         try:
-            if not file.exists():
+            if not there and not problem:
                 raise UserError(f"the command wrote no '{file}'; correct the command")
+            # Never through a link: the folder may come from a stranger.
+            if not there or (len(read_own(file, TEXT_LIMIT).splitlines()) < LEAST_LINES and problem):
+                return None
             (episode,) = read_log(file, self._task, torn=bool(problem)).episodes
             if len(episode.u) <= self._task.horizon:
                 return episode
             why = f"'{file}' has {len(episode.u)} steps; the episode should have {self._task.horizon}"
+        except OSError as error:
+            why = f"'{file}' cannot be read: {reason(error)}"
         except UserError as error:
             why = str(error)
         except ValueError:
@@ -102,15 +117,18 @@ def filled(words: Sequence[str], policy: Path, trial: Path) -> list[str]:
     return [word.replace(POLICY, str(policy)).replace(TRIAL, str(trial)) for word in words]
 
 
-def _run(words: Sequence[str], timeout: float | None) -> str:
-    """Run a command, without a shell; return what went wrong in one line, empty if nothing did."""
+def _run(words: Sequence[str], timeout: float | None, file: int) -> str:
+    """Run a command, without a shell, with an open file; return what went wrong in one line, empty if nothing did."""
     try:
         # A session of its own, so that Ctrl-C lets the episode end, and a time limit ends all of its processes.
         process = subprocess.Popen(
-            words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True
-        )
+            words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True,
+            pass_fds=(file,),
+        )  # fmt: skip
     except OSError as error:
         raise UserError(f"the command {shlex.join(words)} cannot be run: {error}; correct --rig") from error
+    finally:
+        os.close(file)
     late = False
     try:
         try:

@@ -31,6 +31,7 @@ from samba_rl.events import (
 from samba_rl.learners import Learner
 from samba_rl.presets import make_agent
 from samba_rl.runs.checkpoints import Checkpoint
+from samba_rl.runs.commands import next_command
 from samba_rl.runs.random_states import random_states, set_random_states
 from samba_rl.runs.rig import CommandRig
 from samba_rl.runs.told import Told
@@ -194,7 +195,7 @@ class Session:
             # A run that has not measured anything is removed: there is nothing to resume.
             if self.folder is None or not self.folder.measured:
                 raise
-            raise DiskError(f"{error}. Then continue with: samba-rl resume {self.folder.folder}") from error
+            raise DiskError(f"{error}. Then continue with: {next_command(self.folder.folder)}") from error
         return self.agent.policy
 
     def _train(self) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from samba_rl.data.journal import EARLIER, Journal
+from samba_rl.data.journal import Journal
 from samba_rl.data.plain import from_plain
 from samba_rl.errors import UserError
 from samba_rl.runs.extending import budgets_in
@@ -14,8 +14,7 @@ from samba_rl.runs.folder import CONFIG, JOURNAL, NEXT, SUMMARY, read_next
 from samba_rl.runs.loading import current_config
 from samba_rl.runs.lock import held
 from samba_rl.runs.summary import TOLD, trials_of
-from samba_rl.runs.told import told_so_far
-from samba_rl.types import Traces
+from samba_rl.runs.told import samples_told, told_so_far
 
 
 @dataclass(frozen=True)
@@ -48,9 +47,7 @@ def status(folder: Path) -> Status:
     budget = from_plain(int, settings.get("real_samples") if isinstance(settings, dict) else None, where)
     budget = (budget, *budgets_in(folder))[-1]
     journal = Journal.read(folder / JOURNAL)
-    samples = {number: sum(_steps(record.steps) for record in journal.parts(number)) for number in journal.numbers()}
-    asked = sum(steps for number, steps in samples.items() if number > EARLIER)
-    others = sum(samples.values()) - asked
+    asked, others = samples_told(journal)
     content = read_next(folder)
     trial = int(content.get("trial", 0))
     due = from_plain(int, content.get("episodes"), str(folder / NEXT)) if content.get("asked") else None
@@ -62,7 +59,3 @@ def status(folder: Path) -> Status:
     if due is not None and told < due:
         return Status("tell", trial, told, due, asked, budget, others)
     return Status("ask", trial + (due is not None), 0, None, asked, budget, others)
-
-
-def _steps(steps: object) -> int:
-    return steps.steps if isinstance(steps, Traces) else len(steps)  # type: ignore[arg-type]

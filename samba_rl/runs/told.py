@@ -12,7 +12,7 @@ import torch
 from torch import Generator, Tensor
 
 from samba_rl.data.files import remove_temporary
-from samba_rl.data.journal import Journal, Record, unasked
+from samba_rl.data.journal import EARLIER, Journal, Record, unasked
 from samba_rl.errors import UserError
 from samba_rl.events import EpisodesMeasured, PauseDue, Signal, TrialDue
 from samba_rl.runs.checkpoints import read_checkpoint
@@ -136,6 +136,17 @@ def open_journal(folder: Path) -> Iterator[tuple[Journal, int]]:
 def told_so_far(journal: Journal, trial: int) -> int:
     """Return how many episodes of a trial are in the journal."""
     return sum(len(record.steps.cost) for record in journal.parts(trial))
+
+
+def samples_told(journal: Journal) -> tuple[int, int]:
+    """Return the steps of the trials that were asked for, and those taken in as data."""
+    samples = {number: sum(_steps(record) for record in journal.parts(number)) for number in journal.numbers()}
+    asked = sum(steps for number, steps in samples.items() if number > EARLIER)
+    return asked, sum(samples.values()) - asked
+
+
+def _steps(record: Record) -> int:
+    return record.steps.steps if isinstance(record.steps, Traces) else len(record.steps)
 
 
 def known_episodes(journal: Journal, task: Task, episodes: Sequence[Episode], upcoming: int) -> dict[int, str]:

@@ -18,6 +18,7 @@ from samba_rl.errors import Stopped, UserError
 from samba_rl.events import Log
 from samba_rl.learners import Learner
 from samba_rl.runs.checks import check, check_rig, controller_of
+from samba_rl.runs.commands import next_command
 from samba_rl.runs.extending import extend
 from samba_rl.runs.folder import (
     CONFIG,
@@ -200,7 +201,7 @@ def restored(
     trials = trials_of(config)
     told = trials in (TOLD, DRIVEN)
     if trials == TOLD and measure and not asking:
-        raise UserError(f"{home} waits for trials that are told to it; go on with: samba-rl ask {home}")
+        raise UserError(f"{home} waits for trials that are told to it; go on with: {next_command(home)}")
     if measure and (trials == DRIVEN) != (rig is not None):
         why = (
             "a command runs its episodes; give it" if rig is None else "it does not run its episodes by a command; omit"

@@ -13,7 +13,8 @@ from typing import NamedTuple, final
 import torch
 from torch import Tensor
 
-from samba_rl.data.files import check_regular
+from samba_rl.data.files import check_regular, reason
+from samba_rl.data.logs import delimiter_of, with_points
 from samba_rl.errors import UserError, did_you_mean
 from samba_rl.runs.episodes import SLACK, Episode, TrialLog, measured_columns
 from samba_rl.tasks.task import Quantity, Task
@@ -39,11 +40,15 @@ def read_log(path: str | Path, task: Task, *, torn: bool = False) -> TrialLog:
             text = file.read()
         if torn and not text.endswith("\n"):
             text = text[: text.rfind("\n") + 1]
-        reader = csv.reader(text.splitlines(), strict=True)
+        lines = text.splitlines()
+        delimiter = delimiter_of(lines[0] if lines else "")
+        reader = csv.reader(lines, delimiter=delimiter, strict=True)
         header = [name.strip() for name in next(reader, [])]
-        rows = [(reader.line_num, row) for row in reader if row]
+        rows = [(reader.line_num, with_points(row, delimiter)) for row in reader if row]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise UserError(f"'{path}' cannot be read as CSV: {error}") from error
+        raise UserError(f"'{path}' cannot be read as CSV: {reason(error)}") from error
+    if not header:
+        raise UserError(f"'{path}' is empty; its first line names the columns")
     layout = _Layout.of(path, header, task)
     parsed = [layout.row(line, cells) for line, cells in rows]
     if not parsed:

@@ -6,6 +6,7 @@ import hashlib
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -16,18 +17,22 @@ from samba_rl.data.tables import append_csv
 from samba_rl.errors import UserError
 from samba_rl.events import Log
 from samba_rl.runs import checkpoints
+from samba_rl.runs.extending import budgets_in
 from samba_rl.runs.folder import (
     CONFIG,
     DATA,
     EVALUATION,
+    EXTENDED,
     JOURNAL,
     METRICS,
     MODEL,
+    NEXT,
     POLICY,
     SUMMARY,
     read_config,
     read_events,
     read_json,
+    read_next,
     read_state,
 )
 from samba_rl.runs.loading import data_of, run_in
@@ -108,6 +113,7 @@ def verify(folder: Path) -> Verdict:
             findings.append(Finding(name, "whole" if sealed or name == JOURNAL else "unchecked"))
         else:
             findings.append(Finding(name, "damaged", broken[name], _remedy(folder, name, lost)))
+    findings += _beside(folder)
     saved = _checkpoints(folder)
     return Verdict(str(folder), "finished" if finished else "interrupted", (*findings, *saved), tuple(notes))
 
@@ -122,7 +128,7 @@ def repair(folder: Path, task: Task | None = None, *, log: Log | None = None) ->
     broken = {one.file for one in before.damaged}
     if before.state == "running" or not broken:
         return before
-    for name in SOURCES:
+    for name in (*SOURCES, EXTENDED):
         if name in broken:
             found = next(one for one in before.damaged if one.file == name)
             raise UserError(f"{folder / name} {found.why}; {found.remedy}")
@@ -207,6 +213,20 @@ def _unreadable(folder: Path) -> dict[str, str]:
     if os.path.lexists(folder / EVALUATION):
         checks[EVALUATION] = lambda: read_json(folder / EVALUATION)
     return _failing(folder, checks)
+
+
+def _beside(folder: Path) -> list[Finding]:
+    """Return the state of the files that only some runs have."""
+    checks: dict[str, tuple[Callable[[Path], object], str]] = {
+        NEXT: (read_next, "--repair sets it aside; samba-rl ask makes it again"),
+        EXTENDED: (budgets_in, "copy it again from its source"),
+    }
+    found = []
+    for name, (check, remedy) in checks.items():
+        if os.path.lexists(folder / name):
+            wrong = _failing(folder, {name: partial(check, folder)}).get(name)
+            found.append(Finding(name, "damaged", wrong, remedy) if wrong else Finding(name, "whole"))
+    return found
 
 
 def _failing(folder: Path, checks: dict[str, Callable[[], object]]) -> dict[str, str]:

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from samba_rl.agents.agent import schema_of
-from samba_rl.agents.forecast import forecast
+from samba_rl.agents.forecast import forecast, imagined
 from samba_rl.agents.settings import Settings
 from samba_rl.data import DataSet
 from samba_rl.data.journal import Journal, Record, unasked as before_trial
@@ -20,6 +20,7 @@ from samba_rl.errors import UserError
 from samba_rl.events import Log
 from samba_rl.learners import Learner
 from samba_rl.runs.checks import check_elsewhere
+from samba_rl.runs.commands import command, next_command
 from samba_rl.runs.episodes import TrialLog, check_arrays, cut_short, traces_of
 from samba_rl.runs.folder import JOURNAL, SUMMARY
 from samba_rl.runs.loading import current_config, load_run, specification
@@ -33,6 +34,7 @@ from samba_rl.runs.training import finished, restored
 from samba_rl.runs.trial_log import read_log
 from samba_rl.runs.writer import RunFolder
 from samba_rl.tasks.task import Task
+from samba_rl.types import Traces
 
 
 @final
@@ -67,7 +69,7 @@ class WaitingRun:
         self.folder = Path(folder)
         config = current_config(self.folder)
         if trials_of(config) != TOLD:
-            raise UserError(f"{folder} runs its trials itself; go on with: samba-rl resume {folder}")
+            raise UserError(f"{folder} runs its trials itself; go on with: {next_command(self.folder)}")
         self.task, self.about = specification(self.folder, config, task)
 
     @property
@@ -79,7 +81,13 @@ class WaitingRun:
         """Return the finished run."""
         return load_run(self.folder, self.task)
 
-    def ask(self, *, log: Log | None = None, stop: Callable[[], bool] | None = None) -> Request | None:
+    def ask(
+        self,
+        *,
+        log: Log | None = None,
+        stop: Callable[[], bool] | None = None,
+        show: Callable[[int, Traces], None] | None = None,
+    ) -> Request | None:
         """Learn from what was told, and return the next trial; None: the budget is spent, and the run is finished.
 
         While a trial is due, it is returned again at once.
@@ -87,6 +95,7 @@ class WaitingRun:
         Args:
             log: Called with every event of learning.
             stop: Polled; when it returns True, the run saves its state and raises `Stopped`.
+            show: Called, before a trial is asked for, with its number and with trajectories of its policy on the model.
         """
         if self.finished:
             return None
@@ -96,14 +105,17 @@ class WaitingRun:
         if self.about.settings.first.samples == 0 and not len(Journal.read(self.folder / JOURNAL)):
             raise UserError(
                 f"{self.folder} knows nothing of {self.task.name} yet, and first.samples = 0 asks for no first trials; "
-                f"tell it measurements first: samba-rl tell {self.folder} pilot.csv"
+                f"tell it measurements first: {command(self.folder, 'tell', 'pilot.csv')}"
             )
         with restored(self.folder, self.task, log=log, stop=stop, asking=True) as session:
             try:
                 finished(session)
             except Waiting as waiting:
                 due = waiting.due
-                expected = forecast(session.agent, due.policy)
+                traces = imagined(session.agent, due.policy)
+                expected = None if traces is None else forecast(session.agent, due.policy, traces)
+                if show is not None and traces is not None:
+                    show(due.trial, traces)
                 write_request(self.folder, self.task, self.about.seed, due, expected)
         return self.pending()
 

@@ -37,6 +37,7 @@ from samba_rl.errors import UserError
 from samba_rl.events import Event
 from samba_rl.runs import checkpoints
 from samba_rl.runs.checkpoints import Checkpoint, read_checkpoint, write_checkpoint
+from samba_rl.runs.commands import next_command
 from samba_rl.runs.folder import (
     CONFIG,
     DATA,
@@ -57,6 +58,7 @@ from samba_rl.runs.folder import (
     json_bytes,
     read_config,
     write_json,
+    write_next,
     write_whole,
     writing,
 )
@@ -187,7 +189,7 @@ class RunFolder:
     def improving_for(self, trial: int) -> None:
         """Note that the improvement of the policy for a trial begins, unless it had begun in an earlier process."""
         if trial > begun(self.folder):
-            write_json(self.folder / NEXT, {"trial": trial, "asked": False})
+            write_next(self.folder, {"trial": trial, "asked": False})
 
     def save(self, state: State) -> None:
         """Write a checkpoint."""
@@ -280,7 +282,7 @@ def _check_free(folder: Path) -> None:
     taken = [name for name in (*names, EXTENDED, TRIALS, checkpoints.FOLDER) if os.path.lexists(folder / name)]
     if {CONFIG, METRICS, JOURNAL, DATA, POLICY, SUMMARY} & set(taken):
         raise UserError(
-            f"{folder} already holds a run; continue it with: samba-rl resume {folder}, or give another folder"
+            f"{folder} already holds a run; continue it with: {next_command(folder)}, or give another folder"
         )
     if taken:
         raise UserError(f"{folder} already holds '{taken[0]}', which is not this run's; give another folder")

@@ -2,13 +2,14 @@
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import cloudpickle
 import gymnasium
 import pytest
 
 from samba_rl import SafePendulum
+from samba_rl.cli import COMMANDS
 from samba_rl.cli.parsing import _in_one_line, load_function, load_system, load_task, parsed
 from samba_rl.errors import UserError
 from samba_rl.ranges import In
@@ -132,6 +133,20 @@ def test_what_a_users_code_does_wrong_is_told_in_one_line(
         load_task(where)
     said = str(error.value).replace(f"{tmp_path}/", "")
     assert said.startswith(message) and "\n" not in said
+
+
+def without_range(hint: Any) -> bool:
+    """Whether a type is, or holds, a number without `In`."""
+    if get_origin(hint) is Annotated:
+        kind, *more = get_args(hint)
+        return not any(isinstance(one, In) for one in more) and without_range(kind)
+    return hint in (int, float) or any(without_range(one) for one in get_args(hint))
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_number_of_a_command_has_a_range(name: str) -> None:
+    hints = get_type_hints(COMMANDS[name], include_extras=True)
+    assert [parameter for parameter, hint in hints.items() if parameter != "return" and without_range(hint)] == []
 
 
 def test_the_ranges_of_a_commands_arguments_are_checked() -> None:

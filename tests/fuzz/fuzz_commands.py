@@ -34,6 +34,7 @@ from samba_rl.presets import PRESETS, make_settings
 from samba_rl.runs.checks import check
 from samba_rl.runs.earlier import earlier_data
 from samba_rl.runs.session import About
+from samba_rl.runs.waiting import new_run
 from samba_rl.tasks import TASKS
 from samba_rl.tasks.rollout import rollout
 from samba_rl.tasks.task import Task
@@ -83,6 +84,9 @@ class Commands:
         verb = one.choice(["train"] * 6 + list(COMMANDS) + ([one.choice(TEXTS)] if one.random() < 0.2 else []))
         if verb == "train":
             return ["train", *self._train()]
+        if verb == "new":
+            folder = [one.choice(["new", "waits", "whole", "bad.py", *TEXTS])] if one.random() < 0.95 else []
+            return ["new", *folder, *(["--task", self._system()] if one.random() < 0.9 else []), *self._flags()]
         if verb not in COMMANDS:
             return [verb, *(one.choice(TEXTS) for _ in range(one.randrange(3)))]
         given: list[str] = []
@@ -97,11 +101,14 @@ class Commands:
         return [verb, *given]
 
     def _train(self) -> list[str]:
+        return [*([self._system()] if self._random.random() < 0.95 else []), *self._flags()]
+
+    def _flags(self) -> list[str]:
+        """Return flags of `train`."""
         one = self._random
         learner = one.choice(list(LEARNERS)) if one.random() < 0.95 else one.choice(TEXTS)
         preset = one.choice(PRESETS) if one.random() < 0.95 else one.choice(TEXTS)
-        given = [self._system()] if one.random() < 0.95 else []
-        given += ["--learner", learner, "--preset", preset]
+        given = ["--learner", learner, "--preset", preset]
         known = make_settings("", learner if learner in LEARNERS else "samba")
         paths = [*leaves(known), "policy.hidden", "more_constraints.0.limit", "more_constraints.0.kind"]
         for path in one.sample(paths, one.choice([0, 1, 1, 1, 2, 3])):
@@ -133,7 +140,12 @@ class Commands:
         if one.random() < 0.4:
             fitting = {
                 "task": ["safe-pendulum", "safe-cart-pole-double-pendulum", *PLACES],
-                "run": ["whole", "whole", "folder.py", "bad.py", "."],
+                "run": ["whole", "whole", "waits", "folder.py", "bad.py", "."],
+                "where": ["whole", "waits", "safe-pendulum", *PLACES],
+                "files": ["trial.csv", "junk.csv", "x.json", "x.h", "x.npz", "whole/config.json"],
+                "file": ["run.toml", "sweep.toml", "bad.py"],
+                "config": ["run.toml", "sweep.toml", "bad.py"],
+                "check": ["x.json", "whole/policy.npz", "junk.csv"],
                 "runs": ["whole", "folder.py"],
                 "results": ["whole", "folder.py"],
                 "film": ["x.gif", "x.mp4", "x.png", "folder.py/x.gif"],
@@ -145,7 +157,7 @@ class Commands:
                 "env_id": ["CartPole-v1", "bad:X-v0", "quits:X-v0"],
                 "safety": PLACES,
                 "cost": PLACES,
-                "data": ["junk.csv", "bad.py", "none.csv"],
+                "data": ["trial.csv", "junk.csv", "bad.py", "none.csv"],
             }
             if name in fitting:
                 return one.choice(fitting[name])
@@ -186,6 +198,7 @@ def surroundings(folder: Path) -> Iterator[None]:
     (folder / "bytes.py").write_bytes(b"\xff\xfe\x00")
     (folder / "folder.py").mkdir()
     runs.train("safe-pendulum", "ppo", preset="smoke", out=folder / "whole", real_samples=120)
+    new_run(folder / "waits", "safe-pendulum", preset="smoke")
     before, modules = Path.cwd(), set(sys.modules)
     os.chdir(folder)
     try:
@@ -231,6 +244,14 @@ def stand_ins() -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         for name, stand_in in (
             ("samba_rl.runs.train", train),
+            ("samba_rl.runs.waiting.finished", lambda _: (_ for _ in ()).throw(UserError("a stand-in for learning"))),
+            (
+                "samba_rl.runs.advise.Adviser.advise",
+                lambda *_: (_ for _ in ()).throw(UserError("a stand-in for advice")),
+            ),
+            ("samba_rl.cli.sweep.run_grid", lambda *_, **__: 0),
+            ("samba_rl.cli.sweep._run_one", lambda *_: 0),
+            ("samba_rl.cli.sweep._show", lambda *_: None),
             ("samba_rl.runs.run.Run.evaluate", evaluate),
             ("samba_rl.runs.run.Run.certify", certify),
             ("samba_rl.benchmark.grid.GridRun.run", benchmark),

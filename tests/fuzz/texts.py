@@ -32,6 +32,9 @@ FILES = {
     "breaks.py": "raise KeyError('x')\n",
     "good.py": "from samba_rl import SafePendulum\ndef task(): return SafePendulum()\n",
     "junk.csv": "x,y\n1,2\n",
+    "trial.csv": "time,θ,θ̇,u\n0,3.1,0,1\n0.05,3.1,0.1,1\n0.1,3.1,0.2,\n",
+    "run.toml": "system = 'safe-pendulum'\npreset = 'smoke'\n[constraint]\nlimit = 1.5\n",
+    "sweep.toml": "system = 'safe-pendulum'\npreset = 'smoke'\nseed = [0, 1]\n",
     "empty.json": "",
 }
 """Files of the folder in which commands run."""

@@ -7,6 +7,8 @@ only a part.
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import json
 import os
 import subprocess
@@ -146,6 +148,8 @@ def main() -> None:
     # Everything that is loaded or made once is there before the forks, which then need not wait for it.
     train("safe-pendulum", preset="smoke", out=None)
     counting_rig()
+    with contextlib.suppress(ImportError):  # `ask` draws
+        importlib.import_module("matplotlib.figure")
     for line in sys.stdin:
         read, write = os.pipe()
         process = os.fork()

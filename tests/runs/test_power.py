@@ -17,10 +17,13 @@ from samba_rl.data.files import DiskError
 from samba_rl.data.journal import Journal
 from samba_rl.errors import UserError
 from samba_rl.runs import load_run, resume, train
+from samba_rl.runs.waiting import WaitingRun, new_run
+from samba_rl.tasks.task import Task
 from tests.line import Line
 from tests.runs.disk import ERRORS, Cut, Disk, Mode
 from tests.runs.interrupted import same
 from tests.runs.test_killed import assert_same, metrics
+from tests.runs.test_waiting import measured, rig
 from tests.threads import one_thread
 
 QUICK: dict[str, Any] = {
@@ -32,8 +35,11 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "planet": {"latent": {"updates": 2, "first_updates": 4}},
 }
 """One learner of each family, with little to do."""
+TOLD = "told"
+"""A run of SAMBA that waits for trials: asked for each policy, and told what was measured."""
+WAYS = (*FAMILIES, TOLD)
 MODES: tuple[Mode, ...] = ("lost", "kept", "torn")
-SAMPLE = 4
+SAMPLE = dict.fromkeys(WAYS, 4) | {TOLD: 1}
 """Moments of each kind in the default tests; the slow ones take all."""
 
 
@@ -43,16 +49,33 @@ def _threads() -> Iterator[None]:
         yield
 
 
+def system(learner: str) -> Task:
+    return rig() if learner == TOLD else Line()
+
+
 def start(folder: Path, learner: str) -> None:
-    train(Line(), learner, out=folder, **QUICK, **FAMILIES[learner])
+    if learner == TOLD:
+        settings = {name: value for name, value in QUICK.items() if name != "checkpoint_every"}
+        new_run(folder, rig(), **{**settings, "real_samples": 20, "first": {"samples": 10}}, **FAMILIES["samba"])
+        ask_and_tell(folder)
+    else:
+        train(Line(), learner, out=folder, **QUICK, **FAMILIES[learner])
+
+
+def ask_and_tell(folder: Path) -> None:
+    """Make the trials that a run asks for, the same ones every time, until it is finished."""
+    while (request := WaitingRun(folder, rig()).ask()) is not None:
+        WaitingRun(folder, rig()).tell(*measured(request.policy, 3 * request.trial + request.told))
 
 
 def go_on(folder: Path, learner: str) -> None:
     """Resume a run, or begin it if it has not begun."""
-    if (folder / "config.json").exists():
-        resume(folder, Line(), checkpoint_every=0.0)
-    else:
+    if not (folder / "config.json").exists():
         start(folder, learner)
+    elif learner == TOLD:
+        ask_and_tell(folder)
+    else:
+        resume(folder, Line(), checkpoint_every=0.0)
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +83,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Disk, Pat
     """A recorded run of each family."""
     found = {}
     with one_thread():
-        for learner in FAMILIES:
+        for learner in WAYS:
             home = tmp_path_factory.mktemp(learner)
             disk = Disk(home)
             with disk.recording():
@@ -82,9 +105,9 @@ def check_after(folder: Path, acknowledged: tuple[int, str], learner: str, refer
         # A record whose flush had not ended, so nobody relied on it. It is kept aside, which is said.
         rows = [row for row in metrics(folder) if "real.journal was damaged" not in row.get("text", "")]
         assert len(rows) == len(metrics(folder)) - 1 and rows == metrics(reference)
-        assert same(load_run(folder, Line()), load_run(reference, Line()))
+        assert same(load_run(folder, system(learner)), load_run(reference, system(learner)))
         return "said"
-    assert_same(folder, reference, Line())
+    assert_same(folder, reference, system(learner))
     return how
 
 
@@ -109,14 +132,14 @@ def power_cuts(disk: Disk, reference: Path, learner: str, home: Path, sample: in
     return seen
 
 
-@pytest.mark.parametrize("learner", FAMILIES)
+@pytest.mark.parametrize("learner", WAYS)
 def test_a_power_cut_loses_nothing(learner: str, whole: dict[str, tuple[Disk, Path]], tmp_path: Path) -> None:
     disk, reference = whole[learner]
-    assert sum(power_cuts(disk, reference, learner, tmp_path, SAMPLE).values()) == 3 * SAMPLE
+    assert sum(power_cuts(disk, reference, learner, tmp_path, SAMPLE[learner]).values()) == 3 * SAMPLE[learner]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("learner", FAMILIES)
+@pytest.mark.parametrize("learner", WAYS)
 def test_a_power_cut_after_any_change_loses_nothing(
     learner: str, whole: dict[str, tuple[Disk, Path]], tmp_path: Path
 ) -> None:
@@ -145,7 +168,7 @@ def killed_then_cut(learner: str, call: int, reference: Path, home: Path) -> Non
             shutil.rmtree(folder)
 
 
-@pytest.mark.parametrize("learner", FAMILIES)
+@pytest.mark.parametrize("learner", WAYS)
 def test_a_power_cut_after_a_kill_loses_nothing(
     learner: str, whole: dict[str, tuple[Disk, Path]], tmp_path: Path
 ) -> None:
@@ -179,7 +202,7 @@ def test_a_record_that_a_killed_program_had_not_flushed_is_flushed_before_it_cou
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("learner", FAMILIES)
+@pytest.mark.parametrize("learner", WAYS)
 def test_a_power_cut_after_a_kill_at_any_call_loses_nothing(
     learner: str, whole: dict[str, tuple[Disk, Path]], tmp_path: Path
 ) -> None:
@@ -207,7 +230,7 @@ def failing(learner: str, call: int, code: int, reference: Path, home: Path, *, 
     # A failed flush may have lost what was written, so it must not be ignored.
     assert outcome == "raised" or "flush" not in disk.failed, disk.failed
     if outcome == "ignored":
-        assert_same(folder, reference, Line())
+        assert_same(folder, reference, system(learner))
     elif folder.exists() and any(folder.iterdir()):
         check_after(folder, acknowledged, learner, reference)
     else:
@@ -216,19 +239,19 @@ def failing(learner: str, call: int, code: int, reference: Path, home: Path, *, 
     return outcome
 
 
-@pytest.mark.parametrize("learner", FAMILIES)
+@pytest.mark.parametrize("learner", WAYS)
 def test_a_call_that_fails_is_neither_ignored_nor_harmful(
     learner: str, whole: dict[str, tuple[Disk, Path]], tmp_path: Path
 ) -> None:
     disk, reference = whole[learner]
     draw = random.Random(learner)
-    for number in range(SAMPLE):
+    for number in range(SAMPLE[learner]):
         call, code = draw.randint(1, disk.calls), ERRORS[number % 2]
         failing(learner, call, code, reference, tmp_path / str(number), on=number % 4 < 2)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("learner", FAMILIES)
+@pytest.mark.parametrize("learner", WAYS)
 def test_any_call_that_fails_is_neither_ignored_nor_harmful(
     learner: str, whole: dict[str, tuple[Disk, Path]], tmp_path: Path
 ) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,12 +15,14 @@ import pytest
 from samba_rl import RigTask
 from samba_rl.data.journal import Journal
 from samba_rl.errors import Paused, UserError
+from samba_rl.improve.policies import UniformPolicy
 from samba_rl.runs import Run, resume, train
-from samba_rl.runs.rig import filled, parsed_command
+from samba_rl.runs.rig import CommandRig, filled, parsed_command
 from samba_rl.types import Traces
 from tests.runs.systems import same_policy
 from tests.runs.test_waiting import rig
 from tests.threads import one_thread
+from tests.traces import seeded
 
 RIG = """
 import json, random, sys, time
@@ -135,6 +139,64 @@ def test_what_the_rig_wrote_before_the_program_was_killed_is_taken_in(
         (tmp_path / "mode").write_text("")
         run = resume(tmp_path / "run", rig(), rig=command)
     assert same_policy(run, due)
+
+
+class Killed(BaseException):
+    """The program is killed."""
+
+
+def test_a_command_that_outlives_the_program_is_not_joined_by_another(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two of them would drive the same rig."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def killed(process: subprocess.Popen[bytes]) -> bytes:
+        started.append(process)
+        raise Killed
+
+    (tmp_path / "mode").write_text("hang 3")
+    (tmp_path / "run").mkdir()
+    episode = UniformPolicy((-1.0,), (1.0,)), 0, 0, seeded(0)
+    with monkeypatch.context() as patch:
+        patch.setattr("samba_rl.runs.rig._ended", killed)
+        with pytest.raises(Killed):
+            CommandRig(command, rig(), tmp_path / "run", timeout=2.0)(*episode)
+    with pytest.raises(UserError, match=r"started for '.*0000-0.csv' still runs; wait until it has ended"):
+        CommandRig(command, rig(), tmp_path / "run")(*episode)
+    started[0].kill()
+    started[0].communicate()
+    record = CommandRig(command, rig(), tmp_path / "run")(*episode)
+    assert isinstance(record.steps, Traces) and record.steps.steps == 2  # what it wrote until then
+    assert len((tmp_path / "mode.calls").read_text().splitlines()) == 1
+
+
+@pytest.mark.parametrize("name", ["", "0000-0.policy", "0000-0.csv", ".lock"])
+def test_no_link_in_the_folder_of_trials_is_followed(name: str, command: str, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    trials = tmp_path / "run" / "trials"
+    (trials if name else trials.parent).mkdir(parents=True)
+    if name:
+        elsewhere.write_text("mine")
+    else:
+        elsewhere.mkdir()
+    (trials / name).symlink_to(elsewhere)
+    episode = UniformPolicy((-1.0,), (1.0,)), 0, 0, seeded(0)
+    if name == "0000-0.policy":  # replaced, and the link with it
+        CommandRig(command, rig(), tmp_path / "run")(*episode)
+        assert not (trials / name).is_symlink()
+    else:
+        with pytest.raises((UserError, OSError), match="symbolic link"):
+            CommandRig(command, rig(), tmp_path / "run")(*episode)
+    assert elsewhere.read_text() == "mine" if name else not any(elsewhere.iterdir())
+
+
+def test_a_pipe_in_the_place_of_a_log_is_not_waited_for(command: str, tmp_path: Path) -> None:
+    (tmp_path / "run" / "trials").mkdir(parents=True)
+    os.mkfifo(tmp_path / "run" / "trials" / "0000-0.csv")
+    episode = UniformPolicy((-1.0,), (1.0,)), 0, 0, seeded(0)
+    with pytest.raises(UserError, match=r"it is not a regular file\. Correct the file, or remove it"):
+        CommandRig(command, rig(), tmp_path / "run")(*episode)
 
 
 @pytest.mark.parametrize(

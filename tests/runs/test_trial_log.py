@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
@@ -82,7 +83,7 @@ def changed(*edits: tuple[str, str]) -> str:
         (changed((",11.9\n", "\n")), "line 2 has 4 cells; the header has 5"),
         ("time,position,velocity,force\n0,0,0,1\n", "line 2: this episode has one row"),
         ("position,velocity,force\n", "has no rows"),
-        ("", "there is no column 'position'"),
+        ("", "is empty; its first line names the columns"),
         (
             "position,velocity,force,terminated\n0,0,1,true\n0,0,1,\n",
             "line 2, column 'terminated': the episode has ended here, but goes on",
@@ -97,6 +98,26 @@ def changed(*edits: tuple[str, str]) -> str:
 def test_what_is_wrong_is_explained(tmp_path: Path, text: str, words: str) -> None:
     with pytest.raises(UserError, match=f"trial.csv'.*{words}"):
         read_log(written(tmp_path, text), rig())
+
+
+def test_semicolons_and_decimal_commas_are_read(tmp_path: Path) -> None:
+    due = read_log(written(tmp_path, SOUND), rig())
+    found = read_log(written(tmp_path, SOUND.replace(",", ";").replace(".", ",")), rig())
+    assert torch.equal(found.episodes[0].x, due.episodes[0].x) and torch.equal(found.episodes[0].u, due.episodes[0].u)
+
+
+def test_files_that_are_none_are_named_without_numbers_of_errors(tmp_path: Path) -> None:
+    huge = written(tmp_path, SOUND)
+    os.truncate(huge, 2**41)
+    for path, words in (
+        (tmp_path / "none.csv", "No such file or directory"),
+        (tmp_path, "it is not a regular file"),
+        (Path("a\0b"), "no file can have such a name"),
+        (Path("\ud800"), "no file can have such a name"),
+        (huge, "it has 2,199,023,255,552 bytes; at most 536,870,912 are read"),
+    ):
+        with pytest.raises(UserError, match=rf"cannot be read as CSV: {words}"):
+            read_log(path, rig())
 
 
 def test_a_torn_last_line_is_left_out_if_the_program_was_stopped(tmp_path: Path) -> None:

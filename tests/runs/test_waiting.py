@@ -87,6 +87,28 @@ def test_asking_again_gives_the_same_policy_until_the_trial_is_told(tmp_path: Pa
     assert one.forecast.first_action == pytest.approx(one.policy.mean_action(start)[0].clamp(-1, 1).tolist())
 
 
+def test_a_request_that_was_altered_is_refused_and_made_again(tmp_path: Path) -> None:
+    """A rig would act on it."""
+    with one_thread():
+        run = new_run(tmp_path / "run", rig(), **{**SMOKE, "episodes": 1, "first": {"samples": 10}})
+        first = run.ask()
+        assert first is not None
+        run.tell(*measured(first.policy, 0))
+        due = run.ask()
+        assert due is not None and verify(run.folder).damaged == ()
+        path = run.folder / "next.json"
+        number = repr(due.record["layers"][0]["bias"][0])
+        path.write_text(path.read_text().replace(number, number.replace(".", ".9"), 1))
+        for call in (run.ask, run.pending, lambda: run.tell(*measured(due.policy, 1)), lambda: status(run.folder)):
+            with pytest.raises(UserError, match=r"next.json is damaged \(it is not as it was written\); remove it"):
+                call()
+        (found,) = verify(run.folder).damaged
+        assert found.file == "next.json" and "--repair sets it aside" in found.remedy
+        assert repair(run.folder, rig()).damaged == () and not path.exists()
+        again = run.ask()
+    assert again is not None and again.record == due.record
+
+
 def test_a_policy_follows_from_its_record_by_the_documented_formula(tmp_path: Path) -> None:
     with one_thread():
         run = new_run(tmp_path / "run", rig(), **{**SMOKE, "episodes": 1, "first": {"samples": 10}})

@@ -2,10 +2,6 @@
 
 import os
 import signal
-import subprocess
-import sys
-import textwrap
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -221,19 +217,3 @@ def test_a_dead_process_is_reported() -> None:
 def test_a_negative_number_of_workers_is_refused() -> None:
     with pytest.raises(UserError, match="workers = -1"):
         SimulatedWorld(TASK, Counter, -1)
-
-
-def test_a_script_without_a_main_guard_is_told_what_to_do(tmp_path: Path) -> None:
-    script = tmp_path / "script.py"
-    script.write_text(
-        textwrap.dedent(
-            """
-            import torch
-            from samba_rl import SafeFetchReach
-            SafeFetchReach().world(2).reset(2, torch.Generator())
-            """
-        )
-    )
-    result = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=120)
-    assert result.returncode != 0
-    assert 'if __name__ == "__main__":' in result.stderr.splitlines()[-1]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, final
 
 from samba_rl.errors import UserError
@@ -46,7 +47,8 @@ class SimulationPool:
 
     def prepare(self, n: int) -> None:
         """Make simulations ready for n episodes, replacing those that failed."""
-        self._spread = self._max_workers > 0 and (n > 1 or self.timeout is not None or self._can_isolate())
+        wanted = n > 1 or self.timeout is not None or self._can_isolate()
+        self._spread = self._max_workers > 0 and wanted and self._sendable
         if not self._spread:
             if self._lost(self._local) and not self.hung:
                 # A simulation that failed may fail to close as well.
@@ -69,20 +71,29 @@ class SimulationPool:
     def _can_isolate(self) -> bool:
         """Return whether single episodes have a process of their own; start it, if it is the first time.
 
-        There is none for a factory that cannot be sent to a process, or in a script that processes cannot import.
+        There is none for a factory that cannot be sent to a process, or that ends it.
         """
         if self.isolated and not self._workers:
-            try:
-                worker = Worker(self._factory)
-            except Exception:
-                self.isolated = False
+            if not self._sendable:
                 return False
+            worker = Worker(self._factory)
             worker.settle(None)
             if isinstance(worker.failure, Died):
                 self.isolated = False
                 return False
             self._workers.append(worker)
         return self.isolated
+
+    @cached_property
+    def _sendable(self) -> bool:
+        """Whether the factory can be sent to a process; one that holds a lock or a connection runs in this one."""
+        import cloudpickle
+
+        try:
+            cloudpickle.dumps(self._factory)
+        except Exception:
+            return False
+        return True
 
     def call(self, method: str, slots: list[int], arguments: Sequence[Call]) -> list[Any]:
         """Call a method for each slot, in parallel across processes, and return the results in the order of `slots`."""

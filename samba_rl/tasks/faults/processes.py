@@ -8,11 +8,12 @@ import multiprocessing
 import signal
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
-from multiprocessing import connection, resource_tracker
+from collections.abc import Callable, Sequence
+from multiprocessing import connection
 from typing import TYPE_CHECKING, final
 
 from samba_rl.errors import UserError
+from samba_rl.tasks.faults.starting import starting
 from samba_rl.tasks.faults.timed import (
     CLOSE_LIMIT,
     POLL_INTERVAL,
@@ -82,21 +83,6 @@ def _serve(pipe: Connection, factory: bytes) -> None:
                         answers = []
 
 
-@contextlib.contextmanager
-def interrupts_held() -> Iterator[None]:
-    """Block Ctrl-C, so that a process started now cannot receive it before it has set itself to ignore it."""
-    if not hasattr(signal, "pthread_sigmask"):
-        yield
-        return
-    # Starting the tracker unblocks signals, so it must not happen inside the block.
-    resource_tracker.ensure_running()
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
 def _signal_name(code: int | None) -> str:
     """Return the name of the signal that ended a process, with a comma; empty if none did."""
     try:
@@ -118,7 +104,7 @@ class Worker:
         self._process: BaseProcess = context.Process(
             target=_serve, args=(theirs, cloudpickle.dumps(factory)), daemon=True, name="samba-rl simulation"
         )
-        with interrupts_held():
+        with starting():
             self._process.start()
         theirs.close()
         # The first answer says that the process is ready.
@@ -173,10 +159,7 @@ class Worker:
         code = self._process.exitcode
         text = f"a simulation process died (exit code {code}{_signal_name(code)})"
         if not self._ready:
-            text += (
-                '. In a script, start the run under if __name__ == "__main__": so that processes can import it, or run '
-                "in this process with workers=0"
-            )
+            text += " before it was ready. To see why, run the system in this process with workers=0 (--workers 0)"
         self.end(Died(text))
 
     def _lose(self, error: BaseException) -> None:

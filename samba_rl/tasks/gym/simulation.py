@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import SupportsFloat, final
 
 import gymnasium
 import numpy as np
+from gymnasium.envs.registration import EnvSpec
 from gymnasium.spaces.utils import flatten
 from numpy.typing import NDArray
 
@@ -14,6 +16,7 @@ from samba_rl.errors import UserError
 from samba_rl.tasks.gym.adapters import AnyEnv, Info, Source, make_env
 from samba_rl.tasks.gym.history import History
 from samba_rl.tasks.gym.persistence import restore_state, saved_state
+from samba_rl.tasks.gym.registered import register_all, registered_here
 from samba_rl.tasks.simulation import Outcome
 
 
@@ -45,6 +48,18 @@ class GymSimulationFactory:
     def __call__(self) -> GymSimulation:
         """Make a simulation without episodes."""
         return GymSimulation(self.source, self.measures, self.constraints, self.history)
+
+    def __reduce__(self) -> tuple[Callable[..., GymSimulationFactory], tuple[object, ...]]:
+        """Take along what is registered here, since an id may be that of a user's own environment."""
+        return _received, (registered_here(), self.source, self.measures, self.constraints, self.history)
+
+
+def _received(
+    specs: Sequence[EnvSpec], source: Source, measures: Measures, constraints: tuple[str, ...], history: int
+) -> GymSimulationFactory:
+    """Make a factory in another process."""
+    register_all(specs)
+    return GymSimulationFactory(source, measures, constraints, history)
 
 
 @final
