@@ -80,7 +80,14 @@ _MODEL_SMOKE = ModelBasedSettings(
     feasibility_iterations=2,
     first=FirstSettings(samples=60),
     imagination=ImaginationSettings(
-        iterations=2, last_iterations=2, trajectories=20, candidates=2, judged=100, starts=1, start_iterations=2
+        iterations=2,
+        last_iterations=2,
+        trajectories=20,
+        candidates=2,
+        judged=100,
+        starts=1,
+        start_iterations=2,
+        most=1.0,
     ),
     weights=WeightSettings(explore=2),
     update=ProximalSettings(epochs=2, minibatch=300),

@@ -138,7 +138,7 @@ def quick_settings(learner: str | Learner = "samba") -> Settings:
         feasibility_iterations=1,
         first=FirstSettings(samples=20, how="uniform"),
         shield="off",
-        imagination=ImaginationSettings(10, 40, 100, candidates=2, judged=100, starts=0),
+        imagination=ImaginationSettings(10, 40, 100, candidates=2, judged=100, starts=0, most=1.0),
         policy=PolicySettings(hidden=(16,)),
         advantage=AdvantageSettings(hidden=(16,)),
         weights=WeightSettings(explore=0),

@@ -92,6 +92,7 @@ MODEL_BASED = {
     "imagination.judged": _of(2, 10**6),
     "imagination.starts": _of(0, 1000),
     "imagination.start_iterations": COUNT,
+    "imagination.most": _of(1, 1000),
     "weights.least_cost_weight": SHARE,
     "weights.explore": _of(0, 10**4),
     "weights.worth": _of(-1e9, 1e9),
