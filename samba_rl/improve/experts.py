@@ -19,7 +19,9 @@ from samba_rl.improve.policies import GaussianPolicy, PolicySettings, linear
 from samba_rl.types import Policy, Traces
 
 DISCOUNTS = (0.71, 0.5, 0.35, 0.25, 0.18, 0.125, 0.0625)
-"""Factors of the gate's prices in the variants of a policy that are judged beside it."""
+"""Factors of the gate's prices in bolder variants of a policy."""
+SURCHARGES = (1.41, 2.0, 4.0, 8.0)
+"""Factors of the gate's prices in more careful variants of a policy."""
 BY_CHANCE = 0.2
 """Share of the trajectories to learn from in which chance chooses an expert once the experts are no longer apart."""
 FIRST_PRICE = 4.0
@@ -127,19 +129,24 @@ class MixturePolicy(nn.Module):
         """Draw actions [B, nu] for observations [B, no], each of them the first of an episode."""
         return self.begin(len(observation))(observation, generator)
 
-    def variants(self) -> list[dict[str, Tensor]]:
+    def bolder(self) -> list[dict[str, Tensor]]:
         """Return the parameters of policies whose gate weighs the limits less.
 
-        Prices rise quickly and fall slowly while a policy is improved, so the gate is often more careful than the
-        limits ask for. Which of these still keeps them is judged on fresh trajectories.
+        Prices that have risen while a policy was improved are often higher than the limits ask for.
         """
-        if self.gate.apart:
-            return []
+        return self._repriced(DISCOUNTS)
+
+    def more_careful(self) -> list[dict[str, Tensor]]:
+        """Return the parameters of policies whose gate weighs the limits more, and so chooses the safer expert."""
+        return self._repriced(SURCHARGES)
+
+    def _repriced(self, factors: tuple[float, ...]) -> list[dict[str, Tensor]]:
+        """Return the policy's parameters with other prices; none while there is no choice to price."""
         states = []
-        for discount in DISCOUNTS:
+        for factor in () if self.gate.apart else factors:
             state = {name: value.clone() for name, value in self.state_dict().items()}
-            state["gate.prices"] *= discount
-            state["gate.weights"][1:] *= discount
+            state["gate.prices"] *= factor
+            state["gate.weights"][1:] *= factor
             states.append(state)
         return states
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, final
@@ -198,7 +199,7 @@ class Gate:
     ) -> list[Notice]:
         """Clear the policy for trial `number`, plan further control iterations, or choose another for this trial."""
         own = Candidate.of(f"the policy of trial {number}", policy)
-        others = [*work.finals, *policy.variants()] if work.finishing else []
+        others = [*work.finals, *policy.bolder()] if work.finishing else []
         latest = [own, *(replace(own, state=state) for state in others)]
         if not self._shielded:
             work.cleared = True
@@ -219,7 +220,8 @@ class Gate:
         work.cleared = True
         if refused.passes:
             return []
-        self.actor, self.verdict = self.shield.best(policy, [*latest, *self._known()], imagine, seed)
+        others = [*self._more_careful(policy, [own]), *self._known()]
+        self.actor, self.verdict = self.shield.best(policy, [*latest, *others], imagine, seed)
         if any(self.actor is one for one in latest):
             return [Notice(f"trial {number}: no known policy looks safe enough; {self._missed(refused)}")]
         return [Notice(f"trial {number}: {self.actor.name} takes its place; {self._missed(refused)}")]
@@ -251,7 +253,8 @@ class Gate:
         last = [Candidate("one of the last policies", state) for state in work.finals]
         tried = self.shield.tried if self._shielded else []
         usual = last or tried[-1:] or [Candidate.of("the last policy", policy)]
-        chosen, verdict = self.shield.best(policy, last or tried or usual, imagine, seed)
+        first = last or [*tried, *self._more_careful(policy, tried[-1:])] or usual
+        chosen, verdict = self.shield.best(policy, first, imagine, seed)
         if self._shielded:
             if self._too_unsafe(verdict) and work.extend():
                 return []
@@ -275,6 +278,16 @@ class Gate:
         for multiplier, bound, ceiling in zip(self._multipliers.each, verdict.bounds, verdict.ceilings, strict=True):
             multiplier.adapt_caution(bound, ceiling)
         return not verdict.passes
+
+    @staticmethod
+    def _more_careful(policy: NetworkPolicy, candidates: list[Candidate]) -> list[Candidate]:
+        """Return more careful variants of the candidates, where a policy like this one has any."""
+        scratch, found = copy.deepcopy(policy), []
+        for one in candidates:
+            scratch.load_state_dict(one.state)
+            name = f"{one.name}, with more weight on the limits,"
+            found += [Candidate(name, state) for state in scratch.more_careful()]
+        return found
 
     def _known(self) -> list[Candidate]:
         """Return the policies of earlier trials and the safest ones."""

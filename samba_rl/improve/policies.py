@@ -178,8 +178,12 @@ class GaussianPolicy(nn.Module):
         """Return the policy itself: it is all that acts."""
         return self
 
-    def variants(self) -> list[dict[str, Tensor]]:
-        """Return no further policies: nothing about this one can be changed without learning."""
+    def bolder(self) -> list[dict[str, Tensor]]:
+        """Return no other policies: there is no choice that could heed the limits less."""
+        return []
+
+    def more_careful(self) -> list[dict[str, Tensor]]:
+        """Return no other policies: there is no choice that could heed the limits more."""
         return []
 
     def still(self) -> MeanPolicy:

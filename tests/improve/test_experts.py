@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from samba_rl.agents.settings import ModelBasedSettings
 from samba_rl.errors import UserError
-from samba_rl.improve.experts import DISCOUNTS, MixturePolicy, fresh_policy
+from samba_rl.improve.experts import DISCOUNTS, SURCHARGES, MixturePolicy, fresh_policy
 from samba_rl.improve.policies import GaussianPolicy, PolicySettings
 from samba_rl.learners import LEARNERS, GPModel, Learner, Projection
 from samba_rl.presets import make_agent, make_settings
@@ -141,24 +141,24 @@ def test_chance_goes_on_choosing_in_a_few_trajectories_of_those_to_learn_from() 
     assert torch.equal(policy.shares(traces), torch.ones(200))  # whoever chose, the limits count
 
 
-def test_the_gate_of_a_variant_weighs_the_limits_less() -> None:
+def test_bolder_and_more_careful_policies_weigh_the_limits_less_and_more() -> None:
     policy = mixture()
     last = policy.gate.network[-1]
     assert isinstance(last, nn.Linear)
     with torch.no_grad():
         policy.gate.weights[1], last.bias[1] = 3.0, 2.0  # expert 0 exceeds the limit by 2
-    before = policy.gate.weights.clone()
-    variants = policy.variants()
-    assert len(variants) == len(DISCOUNTS)
-    for discount, state in zip(DISCOUNTS, variants, strict=True):
-        assert torch.equal(state["gate.weights"][1:], before[1:] * discount) and state["gate.weights"][0] == before[0]
-        assert torch.equal(state["gate.prices"], policy.gate.prices * discount)
+    before, here = policy.gate.weights.clone(), torch.zeros(1, 2)
+    for factors, states in ((DISCOUNTS, policy.bolder()), (SURCHARGES, policy.more_careful())):
+        assert len(states) == len(factors)
+        for factor, state in zip(factors, states, strict=True):
+            copy = mixture()
+            copy.load_state_dict(state)
+            assert float(copy.gate.logits(here).diff()) == pytest.approx(factor * 3 * 2)
+            assert torch.equal(copy.gate.prices, policy.gate.prices * factor)
+            assert copy.gate.weights[0] == before[0]  # the cost counts as before
     assert torch.equal(policy.gate.weights, before)  # the policy itself stays as it is
-    copy, here = mixture(), torch.zeros(1, 2)
-    copy.load_state_dict(variants[0])
-    assert float(policy.gate.logits(here).diff()) == pytest.approx(3 * 2)
-    assert float(copy.gate.logits(here).diff()) == pytest.approx(0.71 * 3 * 2)
-    assert mixture(replace(TWO, apart=2)).variants() == [] == simple_policy().variants()
+    for none in (mixture(replace(TWO, apart=2)), simple_policy()):
+        assert none.bolder() == [] == none.more_careful()
 
 
 def test_several_experts_need_a_model_and_an_update_without_its_own_dual() -> None:

@@ -162,6 +162,19 @@ def test_a_policy_that_its_trial_refuted_gives_way_to_one_that_did_well() -> Non
     assert work.cleared and speed_of(policy) == pytest.approx(0.05)
 
 
+def test_a_refuted_policy_of_several_experts_gives_way_to_a_more_careful_variant(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    gate, policy, work = tried(0.05, 0.15, real={0.15: UNSAFE}), going(0.15), Improvement(last=True, usual=8)
+    # Of the variants of the policy of trial 2 one is too unsafe, and one is cheaper than the policy of trial 1.
+    monkeypatch.setattr(
+        GaussianPolicy, "more_careful", lambda one: states_of(UNSAFE, SAFE) if speed_of(one) == 0.15 else []
+    )
+    (notice,) = gate.hand_over(policy, work, imagine, 0)
+    assert notice.text == "the policy of trial 2, with more weight on the limits, is handed over; it looks better"
+    assert work.cleared and speed_of(policy) == pytest.approx(SAFE)
+
+
 def test_where_every_trial_went_badly_the_policy_is_improved_further() -> None:
     gate, policy, work = tried(0.15, real={0.15: UNSAFE}), going(0.15), Improvement(last=True, usual=8)
     assert gate.hand_over(policy, work, imagine, 0) == [] and not work.cleared and work.controls == 2
