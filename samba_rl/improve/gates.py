@@ -220,8 +220,8 @@ class Gate:
         work.cleared = True
         if refused.passes:
             return []
-        others = [*self._more_careful(policy, [own]), *self._known()]
-        self.actor, self.verdict = self.shield.best(policy, [*latest, *others], imagine, seed)
+        instead = [*self._more_careful(policy, [own]), *self._known()]
+        self.actor, self.verdict = self.shield.best(policy, [*latest, *instead], imagine, seed)
         if any(self.actor is one for one in latest):
             return [Notice(f"trial {number}: no known policy looks safe enough; {self._missed(refused)}")]
         return [Notice(f"trial {number}: {self.actor.name} takes its place; {self._missed(refused)}")]
