@@ -66,7 +66,7 @@ def test_advice_on_a_run_knows_its_limit_and_its_policy(
         ([LINE, "--data", "{pilot}", "--alpha", "1"], "alpha = 1.0: must be at least 0 and below 1"),
         ([LINE, "--data", "{pilot}", "--limits", "-1"], "limits.0 = -1.0: must be at least 0"),
         ([LINE, "--data", "{pilot}", "--iterations", "0"], "iterations = 0: must be at least 1"),
-        ([LINE, "--data", "{pilot}", "-o", "advice.txt"], "must end in .png or .pdf"),
+        ([LINE, "--data", "{pilot}", "-o", "advice.txt"], "must end in .png, .pdf or .svg"),
         ([LINE, "--task", LINE], "is not a run, so it names the system itself"),
         (["{run}", "--data", "{pilot}"], "is a run, which has its own data"),
     ],

@@ -23,7 +23,7 @@ def test_a_run_is_drawn(extra: list[str], smoke_run: Path, tmp_path: Path) -> No
         (["--trial", "99"], "the run has the trials 0 to"),
         (["--trial", "0", "--real", "1"], "give one of the two"),
         (["--trajectories", "1"], "trajectories = 1: must be at least 2"),
-        (["-o", "fan.gif"], "must end in .png or .pdf"),
+        (["-o", "fan.gif"], "must end in .png, .pdf or .svg"),
         (["--components", "speed"], "has no state component 'speed'"),
     ],
 )
