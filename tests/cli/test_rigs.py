@@ -35,7 +35,7 @@ def test_every_command_keeps_to_the_budget(
     pytest.importorskip("plotly")
     pytest.importorskip("jinja2")
     assert main(["report", run, *own, "-o", str(tmp_path / "report.html")]) == 0
-    assert "it was not evaluated, because CountingRig is a rig" in (tmp_path / "report.html").read_text()
+    assert "It was not evaluated, because CountingRig is a rig" in (tmp_path / "report.html").read_text()
     assert len(rig_steps(noted)) == 20
     assert main(["eval", run, *own, "--episodes", "2", "--json"]) == 0
     assert json.loads(capsys.readouterr().out.splitlines()[-1])["steps"] == 20
