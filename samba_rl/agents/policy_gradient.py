@@ -273,7 +273,7 @@ class Agent(AnyAgent):
         with self.clock("feasibility"):
             policy, reached = self.improver.policy, self._latest.values
             check = self._feasibility.check
-            return list(check(imagine(None), policy, reached, self.generator, last=last, afresh=afresh))
+            return list(check(imagine, policy, reached, self.generator, last=last, afresh=afresh))
 
     def _safest(self, constraint: Constraint) -> Safest:
         """Make the policy that searches for the least value of a constraint."""

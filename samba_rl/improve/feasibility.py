@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable, Iterator
 from typing import final
 
@@ -14,6 +15,7 @@ from samba_rl.improve.constraints import Constraint, estimate
 from samba_rl.improve.experts import NetworkPolicy
 from samba_rl.improve.multipliers import Multiplier, Multipliers
 from samba_rl.improve.results import Estimate
+from samba_rl.improve.shield import CONFIDENCE, SHARE, Imagine, between_functions
 from samba_rl.improve.step import Improver
 from samba_rl.improve.updates.rules import Proximal, UpdateSettings
 from samba_rl.types import Source, State
@@ -97,7 +99,7 @@ class Feasibility:
 
     def check(
         self,
-        source: Source,
+        imagine: Imagine,
         policy: NetworkPolicy,
         reached: tuple[float, ...],
         generator: Generator,
@@ -109,8 +111,10 @@ class Feasibility:
 
         The search runs in full when a limit is first missed and at the `last` check, and a quarter as long after each
         trial while a limit looks infeasible. It can be stuck: with `afresh` an untrained policy searches beside it, and
-        at the `last` check a copy of the policy itself. `reached` holds the values of the policy.
+        at the `last` check a copy of the policy itself. `reached` holds the values of the policy. A limit stands while
+        functions that the model holds possible allow it: what the model does not know yet makes no limit infeasible.
         """
+        source = imagine(None)
         for i, (constraint, multiplier) in enumerate(zip(self._constraints, self._multipliers.each, strict=True)):
             first, known = multiplier.least is None, multiplier.infeasible
             if not (last or known or (first and reached[i] > constraint.limit)):
@@ -129,11 +133,20 @@ class Feasibility:
                 if own < least:
                     least = own
                     self.safest(i).start_from(policy)
+            if least.value > constraint.limit and not known and self._is_doubtful(i, least, imagine, generator):
+                continue
             multiplier.least, multiplier.least_error = least
             if multiplier.infeasible and not known:
                 yield Notice(_infeasible(constraint, multiplier))
             elif known and not multiplier.infeasible:
                 yield Notice(f"{constraint.in_words()}: the limit {constraint.limit:g} can be met after all")
+
+    def _is_doubtful(self, index: int, least: Estimate, imagine: Imagine, generator: Generator) -> bool:
+        """Return whether a least value above the limit may be due to what the model does not know."""
+        constraint, safest = self._constraints[index], self.safest(index)
+        traces = imagine(None, share=SHARE)(safest.best, safest.fresh, generator)
+        doubt = math.hypot(least.error, between_functions(constraint, traces))
+        return least.value - CONFIDENCE * doubt <= constraint.limit
 
     def safest_known(self) -> list[NetworkPolicy]:
         """Return the best policy of each search that has been made."""

@@ -198,6 +198,19 @@ def test_an_infeasible_limit_is_said_once_and_relaxed() -> None:
 
 
 @pytest.mark.usefixtures("_everywhere_unsafe")
+@pytest.mark.parametrize(("doubt", "stands"), [(2.5, False), (2.6, True)])
+def test_a_limit_stands_while_some_function_of_the_model_allows_it(
+    doubt: float, stands: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The value is 5 everywhere. 1.645 standard deviations below it lie 0.89 and 0.72; the limit is 0.75.
+    monkeypatch.setattr("samba_rl.improve.feasibility.between_functions", lambda constraint, traces: doubt)
+    agent, notices, improvements = run()
+    (multiplier,) = agent.multipliers.each
+    assert (multiplier.least is None) is stands is (not notices)
+    assert {each.targets for each in improvements} == ({(0.75,)} if stands else {(0.75,), (multiplier.target,)})
+
+
+@pytest.mark.usefixtures("_everywhere_unsafe")
 def test_without_slack_an_infeasible_limit_is_said_and_pursued() -> None:
     agent, notices, improvements = run(replace(QUICK, multiplier=MultiplierSettings(slack=None)))
     assert notices == [f"{INFEASIBLE} Raise the limit, or change where the system starts"]
