@@ -112,7 +112,7 @@ class Feasibility:
         The search runs in full when a limit is first missed and at the `last` check, and a quarter as long after each
         trial while a limit looks infeasible. It can be stuck: with `afresh` an untrained policy searches beside it, and
         at the `last` check a copy of the policy itself. `reached` holds the values of the policy. A limit stands while
-        functions that the model holds possible allow it: what the model does not know yet makes no limit infeasible.
+        some function that the model holds possible allows it, so ignorance of the model makes no limit infeasible.
         """
         source = imagine(None)
         for i, (constraint, multiplier) in enumerate(zip(self._constraints, self._multipliers.each, strict=True)):

@@ -70,7 +70,7 @@ class Improvement:
     costs: list[float] = field(default_factory=list)
     """Mean cost of a trajectory in each control iteration, since the policy last started afresh."""
     further: int = 0
-    """Control iterations planned since then because the cost was still falling."""
+    """Control iterations added because the cost was still falling."""
     rounds: int = 0
     """Times that the policy looked too unsafe and was improved further."""
     failures: int = 0
@@ -99,7 +99,7 @@ class Improvement:
         self.costs.clear()
 
     def end_starts(self) -> list[State]:
-        """Return the policies to choose from, with their critics and multipliers."""
+        """Return and forget the policies to choose from, with their critics and multipliers."""
         rivals, self.rivals = self.rivals, []
         self.costs.clear()
         return rivals
