@@ -9,14 +9,18 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TypeAlias, final
+from typing import TYPE_CHECKING, TypeAlias, final, overload
 
 import torch
 from torch import Generator, Tensor, nn
 
+from samba_rl.improve.chooser import Acting, Chooser
 from samba_rl.improve.policies import GaussianPolicy, PolicySettings, linear
 from samba_rl.types import Policy, Traces
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import ArrayLike, NDArray
 
 DISCOUNTS = (0.71, 0.5, 0.35, 0.25, 0.18, 0.125, 0.0625)
 """Factors of the gate's prices in bolder variants of a policy."""
@@ -28,6 +32,8 @@ FIRST_PRICE = 4.0
 """First price of each limit: high, so that the gate begins with what is safe."""
 GAIN = 1.4
 """Gain of the gate's hidden layers: about that of a tanh network whose signal neither grows nor fades."""
+NEVER = -1000.0
+"""Logit of an expert that never acts, in files, which have no infinity: its probability is 0 in float64 too."""
 
 
 @final
@@ -86,6 +92,23 @@ class ExpertGate(nn.Module):
             return torch.where(last, 0.0, -torch.inf).expand(len(inputs), -1)
         return -(self.outputs(inputs) * (self.weights * self.std)).sum(-1)
 
+    @torch.no_grad()
+    def layers(self) -> tuple[tuple[Tensor, Tensor], ...]:
+        """Return the weights [out, in] and biases [out], in float64, of a network whose outputs are the logits [K].
+
+        A tanh follows each layer but the last, into which the weights of the columns are multiplied.
+        """
+        *hidden, last = linears = [layer for layer in self.network if isinstance(layer, nn.Linear)]
+        if self.apart:
+            weight = linears[0].weight.new_zeros((self.experts, linears[0].in_features), dtype=torch.float64)
+            bias = torch.full_like(weight[:, 0], NEVER)
+            bias[-1] = 0.0
+            return ((weight, bias),)
+        price = -(self.weights.double() * self.std.double())
+        weight = last.weight.double().reshape(self.experts, len(price), -1).mul(price[:, None]).sum(1)
+        bias = last.bias.double().reshape(self.experts, len(price)) @ price
+        return (*((layer.weight.double(), layer.bias.double()) for layer in hidden), (weight, bias))
+
 
 @final
 class MixturePolicy(nn.Module):
@@ -123,11 +146,32 @@ class MixturePolicy(nn.Module):
 
     def begin(self, n: int) -> Acting:
         """Return the policy for n episodes that start now: the gate chooses an expert for each."""
-        return Chooser(self.actor, self._choose, self.gate.experts).begin(n)
+        return self._chooser(self.actor, self._choose).begin(n)
 
     def forward(self, observation: Tensor, generator: Generator) -> Tensor:
         """Draw actions [B, nu] for observations [B, no], each of them the first of an episode."""
         return self.begin(len(observation))(observation, generator)
+
+    @overload
+    def act(self, observation: Tensor, generator: Generator | None = None) -> Tensor: ...
+    @overload
+    def act(self, observation: ArrayLike, generator: Generator | None = None) -> NDArray[np.float64]: ...
+    def act(self, observation: Tensor | ArrayLike, generator: Generator | None = None) -> Tensor | NDArray[np.float64]:
+        """Return the action [nu] for one observation [no], or [B, nu] for [B, no], each the first of an episode.
+
+        The expert stays the same for an episode: during one, call `act` of what `begin` returned.
+        """
+        return self.begin(1).act(observation, generator)
+
+    @torch.no_grad()
+    def exact_logits(self, observation: Tensor) -> Tensor:
+        """Return the gate's logits [B, K] for first observations [B, no], in float64 throughout."""
+        seen = slice(0, observation.shape[-1])
+        out = (observation.double() - self.centre[seen].double()) / self.actor.scale[seen].double()
+        *hidden, (weight, bias) = self.gate.layers()
+        for its_weight, its_bias in hidden:
+            out = (out @ its_weight.T + its_bias).tanh()
+        return out @ weight.T + bias
 
     def bolder(self) -> list[dict[str, Tensor]]:
         """Return the parameters of policies whose gate weighs the limits less.
@@ -152,11 +196,11 @@ class MixturePolicy(nn.Module):
 
     def still(self) -> Chooser:
         """Return the policy without noise: the likeliest expert acts by its mean."""
-        return Chooser(self.actor.still(), self._likeliest, self.gate.experts)
+        return self._chooser(self.actor.still(), self._likeliest)
 
     def learning(self) -> Chooser:
         """Return the policy whose traces to learn from: in some of them, chance chooses an expert."""
-        return Chooser(self.actor, self._explore, self.gate.experts)
+        return self._chooser(self.actor, self._explore)
 
     def by_chance(self, n: int) -> Tensor:
         """Return in which of n trajectories of `learning` chance chose [n] (bool): in all while the experts are apart.
@@ -191,6 +235,9 @@ class MixturePolicy(nn.Module):
         seen = slice(0, observation.shape[-1])
         return ((observation - self.centre[seen]) / self.actor.scale[seen]).float()
 
+    def _chooser(self, actor: Policy, choose: Callable[[Tensor, Generator], Tensor]) -> Chooser:
+        return Chooser(actor, choose, self.actor, self.exact_logits, self.gate.experts)
+
     def _choose(self, observation: Tensor, generator: Generator) -> Tensor:
         chances = self.gate.logits(self.first_inputs(observation)).softmax(-1)
         return torch.multinomial(chances, 1, generator=generator)[:, 0]
@@ -206,49 +253,6 @@ class MixturePolicy(nn.Module):
 
 NetworkPolicy: TypeAlias = "GaussianPolicy | MixturePolicy"
 """Policies that are improved by policy gradients."""
-
-
-@final
-@dataclass(frozen=True)
-class Chooser:
-    """Experts, and a way to choose one for each episode."""
-
-    actor: Policy
-    """The experts: a policy whose observations end with one column for each of them."""
-    choose: Callable[[Tensor, Generator], Tensor]
-    """Function of first observations [B, no] and a generator that returns an expert for each [B] (int64)."""
-    experts: int
-    """Number of experts."""
-    camera: None = None
-
-    def begin(self, n: int) -> Acting:  # noqa: ARG002 - the first observations tell how many episodes there are
-        """Return the policy for n episodes that start now."""
-        return Acting(self)
-
-    def __call__(self, observation: Tensor, generator: Generator) -> Tensor:
-        """Return actions [B, nu] for observations [B, no], each of them the first of an episode."""
-        return self.begin(len(observation))(observation, generator)
-
-
-@final
-class Acting:
-    """A mixture during some episodes, each of which keeps the expert that was chosen at its start."""
-
-    def __init__(self, chooser: Chooser) -> None:
-        self._chooser = chooser
-        self._columns: Tensor | None = None
-
-    def __call__(self, observation: Tensor, generator: Generator) -> Tensor:
-        """Return actions [B, nu] for observations [B, no]; at the first step, choose the experts."""
-        if self._columns is None:
-            chosen = self._chooser.choose(observation, generator)
-            self._columns = nn.functional.one_hot(chosen, self._chooser.experts).to(observation)
-        return self._chooser.actor(self.noted(observation), generator)
-
-    def noted(self, observation: Tensor) -> Tensor:
-        """Return observations [B, no] with a column for each expert, 1 for the chosen one [B, no + K]."""
-        assert self._columns is not None, "the first call chooses the experts"
-        return torch.cat([observation, self._columns], dim=-1)
 
 
 def fresh_policy(
