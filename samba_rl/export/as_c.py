@@ -3,34 +3,18 @@
 from __future__ import annotations
 
 import re
-import shutil
-import subprocess
-import tempfile
-from collections.abc import Callable, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 from string import Template
-from typing import TYPE_CHECKING
 
-import numpy as np
+from samba_rl.errors import printable
+from samba_rl.export.description import Description, Floats, Layer
 
-from samba_rl.errors import UserError, printable
-from samba_rl.export.description import Description, Floats, Output
-from samba_rl.export.reading import content, damaged
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-MARK = "/* samba-rl policy, version 1"
-"""First characters of an exported file."""
-COMPILERS = ("cc", "gcc", "clang")
-SECONDS = 120
-"""Longest time that compiling or running a file may take."""
+MARKS = ("/* samba-rl policy, version 1", "/* samba-rl policy, version 2")
+"""First characters of an exported file with a single expert, and of one with several."""
 
 _HEAD = Template("""$mark: $title
 
-   int ${p}_act(const ${p}_real observation[$no], ${p}_real action[$nu]);
-      Compute the action for an observation. Returns 0; or 1, and leaves the action alone, if a number is not finite.
-$monitor_text
+   $acting$monitor_text
    observation: $observations
    action:      $actions
    It was trained for a call every $dt s.
@@ -46,7 +30,7 @@ $monitor_text
 #define ${P}_OBSERVATIONS $no
 #define ${P}_ACTIONS $nu
 #define ${P}_HAS_MONITOR $has_monitor
-
+$define_experts
 #ifdef ${P}_FLOAT
 typedef float ${p}_real;
 #define ${P}_TANH tanhf
@@ -58,8 +42,47 @@ typedef double ${p}_real;
 #endif
 """)
 
+_ACTING = Template("""int ${p}_act(const ${p}_real observation[$no], ${p}_real action[$nu]);
+      Compute the action for an observation. Returns 0; or 1, and leaves the action alone, if a number is not finite.
+""")
+
+_CHOOSING = Template("""int ${p}_begin(const ${p}_real observation[$no]);
+      Choose the expert of an episode by its first observation: 0 to $last_expert; or -1 if a number is not finite.
+
+   int ${p}_act(const ${p}_real observation[$no], int expert, ${p}_real action[$nu]);
+      Compute the action of an expert, which must stay the same for all of an episode. Returns 0; or 1, and leaves the
+      action alone, if a number is not finite or there is no such expert.
+""")
+
+_BEGIN = Template("""
+${linkage}int ${p}_begin(const ${p}_real observation[$no])
+{
+    ${p}_real x[$width], y[$width];
+    int i, j, best = 0;
+
+    for (i = 0; i < $no; i++) {
+        if (!isfinite(observation[i]))
+            return -1;
+        x[i] = (observation[i] - ${p}_centre[i]) / ${p}_scale[i];
+    }
+$layers    for (i = 0; i < $experts; i++) {
+        if (!isfinite($ratings[i]))
+            return -1;
+        if ($ratings[i] > $ratings[best])
+            best = i;
+    }
+    return best;
+}
+""")
+
+_COLUMNS = Template("""    if (expert < 0 || expert >= $experts)
+        return 1;
+    for (i = 0; i < $experts; i++)
+        x[$no + i] = i == expert;
+""")
+
 _ACT = Template("""
-${linkage}int ${p}_act(const ${p}_real observation[$no], ${p}_real action[$nu])
+${linkage}int ${p}_act(const ${p}_real observation[$no], $expert${p}_real action[$nu])
 {
     ${p}_real x[$width], y[$width];
     ${p}_real result[$nu];
@@ -70,7 +93,7 @@ ${linkage}int ${p}_act(const ${p}_real observation[$no], ${p}_real action[$nu])
             return 1;
         x[i] = (observation[i] - ${p}_centre[i]) / ${p}_scale[i];
     }
-$layers    for (i = 0; i < $nu; i++) {
+$columns$layers    for (i = 0; i < $nu; i++) {
         const ${p}_real low = ${p}_low[i], high = ${p}_high[i];
         const ${p}_real mean = $mean;
         const ${p}_real wanted = (low + high) / 2 + (high - low) / 2 * mean;
@@ -84,10 +107,14 @@ $layers    for (i = 0; i < $nu; i++) {
 }
 """)
 
+_PROTOTYPE = Template("""
+int ${p}_act(const ${p}_real observation[$no], $expert${p}_real action[$nu]);
+""")
+
 _LAYER = Template("""    for (i = 0; i < $rows; i++) {
-        ${p}_real sum = ${p}_bias$k[i];
+        ${p}_real sum = ${p}_${kind}bias$k[i];
         for (j = 0; j < $columns; j++)
-            sum += ${p}_weight$k[i][j] * $source[j];
+            sum += ${p}_${kind}weight$k[i][j] * $source[j];
         $target[i] = $result;
     }
 """)
@@ -108,34 +135,6 @@ ${linkage}${p}_real ${p}_monitor(const ${p}_real observation[$no])
             nearest = sum;
     }
     return ${P}_SQRT(nearest) / ${p}_radius;
-}
-""")
-
-_DRIVER = Template("""#include <stdio.h>
-#include "$file"
-
-int main(void)
-{
-    double numbers[${P}_OBSERVATIONS];
-    while (fread(numbers, sizeof numbers, 1, stdin) == 1) {
-        ${p}_real observation[${P}_OBSERVATIONS], action[${P}_ACTIONS];
-        double results[${P}_ACTIONS + 1];
-        int i;
-        for (i = 0; i < ${P}_OBSERVATIONS; i++)
-            observation[i] = numbers[i];
-        if (${p}_act(observation, action))
-            return 3;
-        for (i = 0; i < ${P}_ACTIONS; i++)
-            results[i] = action[i];
-#if ${P}_HAS_MONITOR
-        results[${P}_ACTIONS] = ${p}_monitor(observation);
-#else
-        results[${P}_ACTIONS] = 0;
-#endif
-        if (fwrite(results, sizeof results, 1, stdout) != 1)
-            return 4;
-    }
-    return 0;
 }
 """)
 
@@ -166,16 +165,22 @@ def _file(policy: Description, stem: str, linkage: str) -> bytes:
         "nu": nu,
         "linkage": linkage,
         "has_monitor": int(monitor is not None),
+        "expert": "int expert, " if policy.gate else "",
+        "experts": policy.experts,
     }
     parts = [_head(policy, names)]
     if not linkage:
-        parts.append(f"\nint {prefix}_act(const {prefix}_real observation[{no}], {prefix}_real action[{nu}]);\n")
+        parts += [f"\nint {prefix}_begin(const {prefix}_real observation[{no}]);"] * bool(policy.gate)
+        parts.append(_PROTOTYPE.substitute(names))
         parts += [f"{prefix}_real {prefix}_monitor(const {prefix}_real observation[{no}]);\n"] * (monitor is not None)
     parts.append("\n")
     for name in ("centre", "scale", "low", "high"):
         parts.append(_array(prefix, name, getattr(policy, name)))
-    for k, (weight, bias) in enumerate(policy.layers):
-        parts += [_array(prefix, f"weight{k}", weight), _array(prefix, f"bias{k}", bias)]
+    for kind, layers in (("gate_", policy.gate), ("", policy.layers)):
+        for k, (weight, bias) in enumerate(layers):
+            parts += [_array(prefix, f"{kind}weight{k}", weight), _array(prefix, f"{kind}bias{k}", bias)]
+    if policy.gate:
+        parts.append(_begin(policy, names))
     parts.append(_act(policy, names))
     if monitor is not None:
         parts += ["\n", _array(prefix, "points", monitor.points), _array(prefix, "spread", monitor.scale)]
@@ -202,8 +207,10 @@ def _head(policy: Description, names: Mapping[str, object]) -> str:
 
     return _HEAD.substitute(
         names,
-        mark=MARK,
+        mark=MARKS[bool(policy.gate)],
         title=_plain(policy.provenance.get("system", "")),
+        acting=(_CHOOSING if policy.gate else _ACTING).substitute(names, last_expert=policy.experts - 1),
+        define_experts=f"#define {names['P']}_EXPERTS {policy.experts}\n" if policy.gate else "",
         monitor_text=monitor_text if policy.monitor is not None else "",
         observations=listed(policy.observations),
         actions=listed(policy.actions),
@@ -212,19 +219,32 @@ def _head(policy: Description, names: Mapping[str, object]) -> str:
     )
 
 
+def _begin(policy: Description, names: Mapping[str, object]) -> str:
+    """Return the function that chooses an expert."""
+    layers, ratings, width = _network(policy.gate, len(policy.observations), names, "gate_")
+    return _BEGIN.substitute(names, width=width, layers=layers, ratings=ratings)
+
+
 def _act(policy: Description, names: Mapping[str, object]) -> str:
     """Return the function that computes an action."""
-    layers, (here, there), columns = "", ("x", "y"), len(policy.observations)
-    width = max(columns, *(len(bias) for _, bias in policy.layers))
-    for k, (_, bias) in enumerate(policy.layers):
-        result = "sum" if k == len(policy.layers) - 1 else f"{names['P']}_TANH(sum)"
-        layers += _LAYER.substitute(
-            names, k=k, rows=len(bias), columns=columns, source=here, target=there, result=result
+    columns = _COLUMNS.substitute(names) if policy.gate else ""
+    inputs = len(policy.observations) + (policy.experts if policy.gate else 0)
+    layers, last, width = _network(policy.layers, inputs, names, "")
+    bound = policy.squash
+    mean = f"{last}[i]" if bound is None else f"{bound!r} * {names['P']}_TANH({last}[i] / {bound!r})"
+    return _ACT.substitute(names, width=width, columns=columns, layers=layers, mean=mean)
+
+
+def _network(layers: tuple[Layer, ...], inputs: int, names: Mapping[str, object], kind: str) -> tuple[str, str, int]:
+    """Return the statements that compute a network of `inputs` from x, its result's name, and the size of x and y."""
+    text, (here, there), columns = "", ("x", "y"), inputs
+    for k, (_, bias) in enumerate(layers):
+        result = "sum" if k == len(layers) - 1 else f"{names['P']}_TANH(sum)"
+        text += _LAYER.substitute(
+            names, k=k, kind=kind, rows=len(bias), columns=columns, source=here, target=there, result=result
         )
         here, there, columns = there, here, len(bias)
-    bound = policy.squash
-    mean = f"{here}[i]" if bound is None else f"{bound!r} * {names['P']}_TANH({here}[i] / {bound!r})"
-    return _ACT.substitute(names, width=width, layers=layers, mean=mean)
+    return text, here, max(inputs, *(len(bias) for _, bias in layers))
 
 
 def _array(prefix: str, name: str, values: Floats) -> str:
@@ -244,57 +264,3 @@ def _plain(value: object) -> str:
     """Return text that is harmless inside a comment."""
     text = printable(str(value)).replace("\n", " ").replace("\\", "/")
     return re.sub(r"\?{2,}", "?", re.sub(r"/(?=\*)|\*(?=/)", r"\g<0> ", text))
-
-
-# Reading --------------------------------------------------------------------------------------------------------------
-
-
-def load(path: Path) -> Callable[[Floats], Output]:
-    """Compile an exported file; the result runs it. So give no file of a stranger: it is a program."""
-    text = content(path).decode(errors="replace")
-    found = re.search(r"\bint (\w+)_act\(const", text)
-    if not text.startswith(MARK) or found is None:
-        raise UserError(f"{path} is no policy that samba-rl export wrote; its first line is not '{MARK}'")
-    prefix = found[1]
-    compiler = next((tool for tool in COMPILERS if shutil.which(tool)), None)
-    if compiler is None:
-        raise UserError(f"checking {path} needs a C compiler, but there is none ({', '.join(COMPILERS)}); install one")
-    sizes = {key: re.search(rf"^#define {prefix.upper()}_{key} (\d+)$", text, flags=re.M) for key in _SIZES}
-    no, nu, has_monitor = (-1 if size is None else int(size[1]) for size in sizes.values())
-    if min(no, nu, has_monitor) < 0:
-        raise damaged(path, "its sizes are not defined")
-
-    def run(observations: Floats) -> Output:
-        if observations.shape[1] != no:
-            raise UserError(f"{path} is for observations of {no} numbers, but the run has {observations.shape[1]}")
-        results = _run(path, text, prefix, compiler, observations).reshape(-1, nu + 1)
-        if len(results) != len(observations):
-            raise damaged(path, f"it answered {len(results)} of {len(observations)} observations")
-        return Output(results[:, :nu], results[:, nu] if has_monitor else None)
-
-    return run
-
-
-_SIZES = ("OBSERVATIONS", "ACTIONS", "HAS_MONITOR")
-
-
-def _run(path: Path, text: str, prefix: str, compiler: str, observations: Floats) -> NDArray[np.float64]:
-    """Return everything that the compiled file gives for observations [B, no]."""
-    with tempfile.TemporaryDirectory() as folder:
-        home = Path(folder)
-        (home / "policy.h").write_text(text, encoding="utf-8")
-        (home / "main.c").write_text(_DRIVER.substitute(p=prefix, P=prefix.upper(), file="policy.h"), encoding="utf-8")
-        commands = (
-            ([compiler, "-std=c99", "-O1", "-o", str(home / "main"), str(home / "main.c"), "-lm"], b""),
-            ([str(home / "main")], np.ascontiguousarray(observations, dtype=np.float64).tobytes()),
-        )
-        for command, given in commands:
-            try:
-                done = subprocess.run(command, input=given, capture_output=True, timeout=SECONDS, check=False)
-            except (OSError, subprocess.TimeoutExpired) as error:
-                raise damaged(path, error) from error
-            if done.returncode:
-                said = done.stderr.decode(errors="replace").strip().splitlines()
-                why = next((line for line in said if "error" in line), f"exit code {done.returncode}")
-                raise damaged(path, why.replace(f"{home}/", ""))
-        return np.frombuffer(done.stdout[: len(done.stdout) // 8 * 8])

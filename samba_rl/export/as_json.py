@@ -11,8 +11,7 @@ import numpy as np
 from samba_rl.errors import UserError
 from samba_rl.export.description import Description, Floats, Layer, Monitor
 from samba_rl.export.reading import content, damaged, sound
-
-FORMAT, VERSION = "samba-rl policy", 1
+from samba_rl.runs.policy_file import FORMAT, SEVERAL, VERSION
 
 
 def encode(policy: Description, stem: str) -> bytes:  # noqa: ARG001 - a JSON file does not contain its name
@@ -20,7 +19,7 @@ def encode(policy: Description, stem: str) -> bytes:  # noqa: ARG001 - a JSON fi
     monitor = policy.monitor
     value = {
         "format": FORMAT,
-        "version": VERSION,
+        "version": SEVERAL if policy.gate else VERSION,
         "observation": {
             "names": policy.observations,
             "centre": policy.centre.tolist(),
@@ -33,7 +32,8 @@ def encode(policy: Description, stem: str) -> bytes:  # noqa: ARG001 - a JSON fi
             "squash": policy.squash,
         },
         "dt": policy.dt,
-        "layers": [{"weight": one.weight.tolist(), "bias": one.bias.tolist()} for one in policy.layers],
+        **({"gate": _plain(policy.gate)} if policy.gate else {}),
+        "layers": _plain(policy.layers),
         "activation": "tanh",
         "std": policy.std.tolist(),
         "monitor": None
@@ -44,6 +44,10 @@ def encode(policy: Description, stem: str) -> bytes:  # noqa: ARG001 - a JSON fi
     return (json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode(errors="backslashreplace")
 
 
+def _plain(layers: tuple[Layer, ...]) -> list[dict[str, object]]:
+    return [{"weight": one.weight.tolist(), "bias": one.bias.tolist()} for one in layers]
+
+
 def load(path: Path) -> Description:
     """Read a policy from a JSON file."""
     try:
@@ -52,9 +56,10 @@ def load(path: Path) -> Description:
         raise damaged(path, error) from error
     if not isinstance(value, dict) or value.get("format") != FORMAT:
         raise UserError(f'{path} is no policy file: it does not begin with "format": "{FORMAT}"')
-    if value.get("version") != VERSION:
+    if value.get("version") not in (VERSION, SEVERAL):
         raise UserError(
-            f"{path} has version {value.get('version')!r}; this version of samba_rl reads version {VERSION}"
+            f"{path} has version {value.get('version')!r}; this version of samba_rl reads versions {VERSION} and "
+            f"{SEVERAL}"
         )
     if value.get("activation") != "tanh":
         raise UserError(f"{path}: the activation is {value.get('activation')!r}; only 'tanh' is known")
@@ -77,12 +82,17 @@ def _description(value: dict[str, Any]) -> Description:
         low=_floats(action["low"]),
         high=_floats(action["high"]),
         squash=None if squash is None else float(squash),
-        layers=tuple(Layer(_floats(one["weight"]), _floats(one["bias"])) for one in value["layers"]),
+        layers=_layers(value["layers"]),
         std=_floats(value["std"]),
         dt=float(value["dt"]),
         monitor=None if value.get("monitor") is None else _monitor(_group(value, "monitor")),
         provenance=_group({"provenance": {}, **value}, "provenance"),
+        gate=_layers(value["gate"]) if value["version"] == SEVERAL else (),
     )
+
+
+def _layers(value: list[Any]) -> tuple[Layer, ...]:
+    return tuple(Layer(_floats(one["weight"]), _floats(one["bias"])) for one in value)
 
 
 def _group(value: dict[str, Any], name: str) -> dict[str, Any]:

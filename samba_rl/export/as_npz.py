@@ -14,11 +14,11 @@ import numpy as np
 from samba_rl.errors import UserError
 from samba_rl.export.description import Description, Floats, Layer, Monitor
 from samba_rl.export.reading import content, damaged, sound
+from samba_rl.runs.policy_file import FORMAT, SEVERAL, VERSION
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-FORMAT, VERSION = "samba-rl policy", 1
 _MOMENT = (1980, 1, 1, 0, 0, 0)
 """Date of all entries, so that the same policy gives the same file."""
 
@@ -26,7 +26,7 @@ _MOMENT = (1980, 1, 1, 0, 0, 0)
 def encode(policy: Description, stem: str) -> bytes:  # noqa: ARG001 - the file does not contain its name
     """Return the content of a file that `numpy.load` reads."""
     arrays: dict[str, NDArray[np.float64] | NDArray[np.str_] | NDArray[np.int64]] = {
-        "format": np.array(f"{FORMAT} {VERSION}"),
+        "format": np.array(f"{FORMAT} {SEVERAL if policy.gate else VERSION}"),
         "observations": np.array(policy.observations, dtype=np.str_),
         "actions": np.array(policy.actions, dtype=np.str_),
         "centre": policy.centre,
@@ -42,6 +42,10 @@ def encode(policy: Description, stem: str) -> bytes:  # noqa: ARG001 - the file 
     }
     for i, (weight, bias) in enumerate(policy.layers):
         arrays[f"weight{i}"], arrays[f"bias{i}"] = weight, bias
+    if policy.gate:
+        arrays["gate_layers"] = np.array(len(policy.gate))
+    for i, (weight, bias) in enumerate(policy.gate):
+        arrays[f"gate_weight{i}"], arrays[f"gate_bias{i}"] = weight, bias
     if policy.monitor is not None:
         arrays["points"], arrays["spread"] = policy.monitor.points, policy.monitor.scale
         arrays["radius"] = np.array(policy.monitor.radius)
@@ -71,8 +75,10 @@ def load(path: Path) -> Description:
         raise UserError(
             f"{path} is the policy of a run's folder, which only samba_rl reads; give a file that samba-rl export wrote"
         )
-    if str(arrays.get("format")) != f"{FORMAT} {VERSION}":
-        raise UserError(f"{path} is no policy file of version {VERSION}; give one that samba-rl export wrote")
+    if str(arrays.get("format")) not in (f"{FORMAT} {VERSION}", f"{FORMAT} {SEVERAL}"):
+        raise UserError(
+            f"{path} is no policy file of version {VERSION} or {SEVERAL}; give one that samba-rl export wrote"
+        )
     try:
         return sound(path, _description(arrays))
     except UserError:
@@ -85,8 +91,11 @@ def _description(arrays: Mapping[str, NDArray[np.generic]]) -> Description:
     def floats(name: str) -> Floats:
         return np.asarray(arrays[name], dtype=np.float64)
 
+    def layers(count: str, kind: str) -> tuple[Layer, ...]:
+        numbers = range(min(int(arrays[count]), len(arrays)))
+        return tuple(Layer(floats(f"{kind}weight{i}"), floats(f"{kind}bias{i}")) for i in numbers)
+
     squash = float(floats("squash"))
-    layers = range(min(int(arrays["layers"]), len(arrays)))
     has_monitor = "points" in arrays
     return Description(
         observations=tuple(arrays["observations"].tolist()),
@@ -96,9 +105,10 @@ def _description(arrays: Mapping[str, NDArray[np.generic]]) -> Description:
         low=floats("low"),
         high=floats("high"),
         squash=None if np.isinf(squash) else squash,
-        layers=tuple(Layer(floats(f"weight{i}"), floats(f"bias{i}")) for i in layers),
+        layers=layers("layers", ""),
         std=floats("std"),
         dt=float(floats("dt")),
         monitor=Monitor(floats("points"), floats("spread"), float(floats("radius"))) if has_monitor else None,
         provenance=dict(json.loads(str(arrays["provenance"]))),
+        gate=layers("gate_layers", "gate_") if str(arrays["format"]).endswith(f" {SEVERAL}") else (),
     )

@@ -1,4 +1,8 @@
-"""Policies as ONNX graphs: observation in; action and monitor out."""
+"""Policies as ONNX graphs: observation in; action and monitor out.
+
+A graph with several experts takes the expert that acts in the episode, or -1 at its start, and returns the expert that
+acts now, so that a loop feeds back what it got.
+"""
 
 from __future__ import annotations
 
@@ -9,15 +13,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from samba_rl.errors import UserError, did_you_mean
-from samba_rl.export.description import Description, Floats, Monitor, Output
+from samba_rl.export.description import Acts, Description, Floats, Layer, Monitor, Output
 from samba_rl.export.reading import content, damaged
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from numpy.typing import NDArray
 
 OPSET, IR = 17, 8
 """Versions of the operators and of the file format; runtimes from 2022 on read them."""
 OBSERVATION, ACTION, MONITOR = "observation", "action", "monitor"
+EXPERT, ACTING = "expert", "acting"
+"""Further input and output of a policy of several experts: the expert that acts [B] (int64)."""
 
 
 def _onnx() -> Any:
@@ -54,13 +60,15 @@ def encode(policy: Description, stem: str) -> bytes:
     graph, real = _Graph(onnx), onnx.TensorProto.FLOAT
     _add_action(graph, policy)
     values = onnx.helper.make_tensor_value_info
+    inputs = [values(OBSERVATION, real, ["batch", len(policy.observations)])]
     outputs = [values(ACTION, real, ["batch", len(policy.actions)])]
     if policy.monitor is not None:
         _add_monitor(graph, policy.monitor)
         outputs.append(values(MONITOR, real, ["batch"]))
-    made = onnx.helper.make_graph(
-        graph.nodes, stem, [values(OBSERVATION, real, ["batch", len(policy.observations)])], outputs, graph.constants
-    )
+    if policy.gate:
+        inputs.append(values(EXPERT, onnx.TensorProto.INT64, ["batch"]))
+        outputs.append(values(ACTING, onnx.TensorProto.INT64, ["batch"]))
+    made = onnx.helper.make_graph(graph.nodes, stem, inputs, outputs, graph.constants)
     model = onnx.helper.make_model(made, opset_imports=[onnx.helper.make_opsetid("", OPSET)], ir_version=IR)
     about = {
         "observations": policy.observations,
@@ -79,12 +87,11 @@ def _add_action(graph: _Graph, policy: Description) -> None:
     half = (policy.high - policy.low) / 2
     x = graph.node("Sub", [OBSERVATION, graph.constant("centre", policy.centre)], "centred")
     x = graph.node("Div", [x, graph.constant("scale", policy.scale)], "normalised")
-    last = len(policy.layers) - 1
-    for i, (weight, bias) in enumerate(policy.layers):
-        parts = [x, graph.constant(f"weight{i}", weight), graph.constant(f"bias{i}", bias)]
-        x = graph.node("Gemm", parts, f"layer{i}", transB=1)
-        if i < last:
-            x = graph.node("Tanh", [x], f"hidden{i}")
+    if policy.gate:
+        columns = graph.constant("columns", np.eye(policy.experts))
+        columns = graph.node("Gather", [columns, _add_choice(graph, policy, x)], "expert_columns", axis=0)
+        x = graph.node("Concat", [x, columns], "noted", axis=1)
+    x = _add_network(graph, policy.layers, x, "")
     if policy.squash is not None:
         bound = graph.constant("squash", np.array(policy.squash))
         x = graph.node("Div", [x, bound], "mean_in_squash")
@@ -94,6 +101,24 @@ def _add_action(graph: _Graph, policy: Description) -> None:
     low, high = _inwards(policy.low, np.inf), _inwards(policy.high, -np.inf)
     x = graph.node("Max", [x, graph.constant("low", low)], "above_low")
     graph.node("Min", [x, graph.constant("high", high)], ACTION)
+
+
+def _add_network(graph: _Graph, layers: tuple[Layer, ...], x: str, prefix: str) -> str:
+    """Add layers with a tanh after each but the last; return the name of the result."""
+    for i, (weight, bias) in enumerate(layers):
+        parts = [x, graph.constant(f"{prefix}weight{i}", weight), graph.constant(f"{prefix}bias{i}", bias)]
+        x = graph.node("Gemm", parts, f"{prefix}layer{i}", transB=1)
+        if i < len(layers) - 1:
+            x = graph.node("Tanh", [x], f"{prefix}hidden{i}")
+    return x
+
+
+def _add_choice(graph: _Graph, policy: Description, x: str) -> str:
+    """Add the expert that acts: the one that is given, or where it is negative, the one that the gate chooses."""
+    ratings = _add_network(graph, policy.gate, x, "gate_")
+    best = graph.node("ArgMax", [ratings], "best", axis=1, keepdims=0)
+    begins = graph.node("Less", [EXPERT, graph.constant("zero", [0])], "begins")
+    return graph.node("Where", [begins, best, EXPERT], ACTING)
 
 
 def _inwards(bound: Floats, towards: float) -> Floats:
@@ -116,7 +141,7 @@ def _add_monitor(graph: _Graph, monitor: Monitor) -> None:
     graph.node("Div", [x, graph.constant("radius", np.array(monitor.radius))], MONITOR)
 
 
-def load(path: Path) -> Callable[[Floats], Output]:
+def load(path: Path) -> Acts:
     """Read an ONNX file; the result evaluates it with the interpreter of the package `onnx`."""
     onnx = _onnx()
     packed = content(path)
@@ -135,14 +160,22 @@ def load(path: Path) -> Callable[[Floats], Output]:
         raise UserError(
             f"{path} has no {'in' if name == OBSERVATION else 'out'}put '{name}'; {did_you_mean(name, there)}"
         )
-    wanted = [ACTION, MONITOR] if MONITOR in outputs else [ACTION]
+    several = EXPERT in inputs and ACTING in outputs
+    wanted = [name for name in (ACTION, MONITOR, ACTING) if name in outputs]
 
-    def evaluate(observations: Floats) -> Output:
+    def run(observations: Floats, expert: NDArray[np.int64]) -> dict[str, NDArray[np.float64]]:
+        given = {OBSERVATION: observations.astype(np.float32), **({EXPERT: expert} if several else {})}
         try:
-            action, *monitor = evaluator.run(wanted, {OBSERVATION: observations.astype(np.float32)})
+            return dict(zip(wanted, map(np.asarray, evaluator.run(wanted, given)), strict=True))
         except Exception as error:
             raise damaged(path, error) from error
-        values = [np.asarray(one, dtype=np.float64) for one in (action, *monitor)]
-        return Output(values[0], values[1] if monitor else None)
+
+    def evaluate(observations: Floats, first: Floats | None = None) -> Output:
+        expert = np.full(len(observations), -1)
+        if several and first is not None:
+            expert = run(first, expert)[ACTING].astype(np.int64)
+        found = run(observations, expert)
+        monitor = found[MONITOR].astype(np.float64) if MONITOR in found else None
+        return Output(found[ACTION].astype(np.float64), monitor, found[ACTING].astype(np.int64) if several else None)
 
     return evaluate

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias, final
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias, final
 
 import numpy as np
 import torch
@@ -53,6 +53,18 @@ class Output(NamedTuple):
     """Actions [B, nu]."""
     monitor: Floats | None
     """Distances from the data [B]; None if the file has no monitor."""
+    expert: NDArray[np.int64] | None = None
+    """Expert that acts in the episode of each observation [B]; None if the file has a single one."""
+
+
+class Acts(Protocol):
+    """What reading a policy file gives."""
+
+    def __call__(self, observations: Floats, first: Floats | None = None) -> Output:
+        """Return actions and monitor for observations [B, no], in episodes that began with `first` [B, no].
+
+        Without `first`, each observation is the first of an episode.
+        """
 
 
 @final
@@ -75,7 +87,8 @@ class Description:
     squash: float | None
     """Bound of the mean in half widths of the action range, which a tanh squashes it to; None: no squash."""
     layers: tuple[Layer, ...]
-    """Layers of the network; a tanh follows each of them but the last."""
+    """Layers of the network; a tanh follows each of them but the last. With a gate, the first one sees the observation
+    and then a column for each expert, 1 for the one that acts and 0 for the others."""
     std: Floats
     """Standard deviation of the noise that the policy learned with, in half widths of the action range [nu]."""
     dt: float
@@ -84,17 +97,31 @@ class Description:
     """How far an observation lies from the data."""
     provenance: Mapping[str, object]
     """Origin of the policy: system, learner, seed, samples, limits, version."""
+    gate: tuple[Layer, ...] = ()
+    """Layers of the network that rates each expert by the first observation of an episode; the one that it rates
+    highest acts in all of the episode. Empty: a single expert."""
 
-    def __call__(self, observations: Floats) -> Output:
-        """Return actions and monitor for observations [B, no]."""
+    @property
+    def experts(self) -> int:
+        """Number of experts."""
+        return len(self.gate[-1].bias) if self.gate else 1
+
+    def __call__(self, observations: Floats, first: Floats | None = None) -> Output:
+        """Return actions and monitor, as `Acts` does."""
         x = (observations - self.centre) / self.scale
-        for weight, bias in self.layers[:-1]:
-            x = np.tanh(x @ weight.T + bias)
-        mean = x @ self.layers[-1].weight.T + self.layers[-1].bias
+        chosen = None
+        if self.gate:
+            chosen = self.ratings(observations if first is None else first).argmax(1)
+            x = np.concatenate([x, np.eye(self.experts)[chosen]], axis=1)
+        mean = _network(self.layers, x)
         if self.squash is not None:
             mean = self.squash * np.tanh(mean / self.squash)
         action = (self.low + self.high) / 2 + (self.high - self.low) / 2 * mean
-        return Output(np.clip(action, self.low, self.high), self._distances(observations))
+        return Output(np.clip(action, self.low, self.high), self._distances(observations), chosen)
+
+    def ratings(self, first: Floats) -> Floats:
+        """Return log-probabilities of the experts, up to a constant [B, K], at first observations [B, no]."""
+        return _network(self.gate, (first - self.centre) / self.scale)
 
     def _distances(self, observations: Floats) -> Floats | None:
         if self.monitor is None:
@@ -108,33 +135,37 @@ class Description:
 def describe(run: Run, *, points: int = POINTS) -> Description:
     """Describe the policy of a run, with a monitor of so many representative `points` of its data."""
     policy, task, steps = run.policy, run.task, run.data.transitions
-    if isinstance(policy, MixturePolicy):
-        raise UserError(
-            f"the policy of this run has {policy.settings.experts} experts and a gate, and a policy file holds "
-            "a single network. Call it from Python with run.still_policy.begin(1), or train with policy.experts = 1"
-        )
-    if not isinstance(policy, GaussianPolicy):
+    if not isinstance(policy, GaussianPolicy | MixturePolicy):
         raise UserError(
             f"the policy of {run.learner} cannot be exported: it is a planner, which searches on its latent model at "
             "every step and remembers the episode, not a network from observation to action. Call it from Python with "
             "run.policy.begin(1).act(observation), or train a learner with a policy network, such as samba"
         )
-    coverage = Coverage.of(task.observe(steps.x), steps.episode, points=points, constant=policy.scale)
-    layers = tuple(Layer(_array(layer.weight), _array(layer.bias)) for layer in policy.layers)
+    actor, gate = policy.actor, policy.gate.layers() if isinstance(policy, MixturePolicy) else ()
+    seen = slice(0, len(task.observations))  # what follows are the columns of the experts
+    coverage = Coverage.of(task.observe(steps.x), steps.episode, points=points, constant=actor.scale[seen])
     return Description(
         observations=_names(task.observations),
         actions=_names(task.actions),
-        centre=_array(policy.centre),
-        scale=_array(policy.scale),
-        low=_array(policy.low),
-        high=_array(policy.high),
+        centre=_array(actor.centre[seen]),
+        scale=_array(actor.scale[seen]),
+        low=_array(actor.low),
+        high=_array(actor.high),
         squash=policy.settings.mean_bound,
-        layers=layers,
+        layers=tuple(Layer(_array(layer.weight), _array(layer.bias)) for layer in actor.layers),
         std=_array(policy.std),
         dt=task.dt,
         monitor=Monitor(_array(coverage.points), _array(coverage.scale), coverage.radius),
         provenance=_provenance(run),
+        gate=tuple(Layer(_array(weight), _array(bias)) for weight, bias in gate),
     )
+
+
+def _network(layers: tuple[Layer, ...], x: Floats) -> Floats:
+    """Return what a network with a tanh after each layer but the last gives for inputs [B, in]."""
+    for weight, bias in layers[:-1]:
+        x = np.tanh(x @ weight.T + bias)
+    return x @ layers[-1].weight.T + layers[-1].bias
 
 
 def _names(quantities: tuple[Quantity, ...]) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from samba_rl.data.files import JSON_LIMIT, check_regular, disk_error
 from samba_rl.errors import UserError
-from samba_rl.export.description import Description, Floats
+from samba_rl.export.description import Description, Floats, Layer
 
 
 def content(path: Path) -> bytes:
@@ -33,7 +33,6 @@ def damaged(path: Path, why: object) -> UserError:
 def sound(path: Path, policy: Description) -> Description:
     """Return the policy if all of its arrays have fitting shapes and finite numbers."""
     no, nu = len(policy.observations), len(policy.actions)
-    widths = [no, *(len(layer.bias) for layer in policy.layers)]
     shapes: dict[str, tuple[Floats, tuple[int, ...]]] = {
         "centre": (policy.centre, (no,)),
         "scale": (policy.scale, (no,)),
@@ -41,8 +40,8 @@ def sound(path: Path, policy: Description) -> Description:
         "high": (policy.high, (nu,)),
         "std": (policy.std, (nu,)),
     }
-    for i, (weight, bias) in enumerate(policy.layers):
-        shapes[f"weight {i}"], shapes[f"bias {i}"] = (weight, (widths[i + 1], widths[i])), (bias, (widths[i + 1],))
+    inputs = no + policy.experts if policy.gate else no
+    shapes |= _shapes("", policy.layers, inputs) | _shapes("gate's ", policy.gate, no)
     if policy.monitor is not None:
         points = policy.monitor.points
         shapes["points"] = points, (len(np.atleast_1d(points)), no)
@@ -52,8 +51,9 @@ def sound(path: Path, policy: Description) -> Description:
             raise damaged(path, f"{name} is {list(found.shape)}; expected {list(due)}")
         if not np.isfinite(found).all():
             raise damaged(path, f"{name} contains NaN or infinity")
-    if not policy.layers or widths[-1] != nu:
-        raise damaged(path, f"its network gives {widths[-1]} numbers for {nu} actions")
+    given = len(policy.layers[-1].bias) if policy.layers else inputs
+    if not policy.layers or given != nu:
+        raise damaged(path, f"its network gives {given} numbers for {nu} actions")
     positive = [policy.scale] if policy.monitor is None else [policy.scale, policy.monitor.scale]
     radius = 1.0 if policy.monitor is None else policy.monitor.radius
     squash = 1.0 if policy.squash is None else policy.squash
@@ -63,3 +63,13 @@ def sound(path: Path, policy: Description) -> Description:
     if not (policy.low < policy.high).all():
         raise damaged(path, "a lower bound is not below its upper bound")
     return policy
+
+
+def _shapes(whose: str, layers: tuple[Layer, ...], inputs: int) -> dict[str, tuple[Floats, tuple[int, ...]]]:
+    """Return the arrays of a network by name, each with its due shape."""
+    shapes: dict[str, tuple[Floats, tuple[int, ...]]] = {}
+    for i, (weight, bias) in enumerate(layers):
+        rows = len(bias)
+        shapes[f"{whose}weight {i}"], shapes[f"{whose}bias {i}"] = (weight, (rows, inputs)), (bias, (rows,))
+        inputs = rows
+    return shapes

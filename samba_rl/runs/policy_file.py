@@ -31,8 +31,8 @@ from samba_rl.improve.policies import GaussianPolicy, OpenLoopPolicy, UniformPol
 from samba_rl.tasks.task import Task
 from samba_rl.types import Policy, Scripted
 
-VERSION = 1
-"""Version of the format."""
+FORMAT, VERSION, SEVERAL = "samba-rl policy", 1, 2
+"""Name of the format, and its versions for a single network and for several experts with a gate."""
 
 
 def policy_record(task: Task, policy: Policy, episode: int, provenance: Mapping[str, Any]) -> dict[str, Any]:
