@@ -10,6 +10,7 @@ from torch import Generator
 from samba_rl.agents.agent import AnyAgent
 from samba_rl.agents.policy_gradient import Agent
 from samba_rl.improve.constraints import estimate
+from samba_rl.improve.experts import MixturePolicy
 from samba_rl.improve.policies import GaussianPolicy
 from samba_rl.types import Policy, Traces
 
@@ -52,7 +53,7 @@ class Forecast:
     start: tuple[float, ...]
     """Mean of the states in which episodes have started."""
     first_action: tuple[float, ...]
-    """Action of the policy there, without noise and inside the bounds."""
+    """Action of the policy there, of the likeliest expert if there are several, without noise and inside the bounds."""
 
 
 def imagined(agent: AnyAgent, policy: Policy) -> Traces | None:
@@ -60,21 +61,21 @@ def imagined(agent: AnyAgent, policy: Policy) -> Traces | None:
     if not (isinstance(agent, Agent) and agent.model is not None and len(agent.model)):
         return None
     imagine = agent._experience.imagine
-    assert imagine is not None and isinstance(policy, GaussianPolicy)
+    assert imagine is not None and isinstance(policy, GaussianPolicy | MixturePolicy)
     moved = copy.deepcopy(policy).to(agent.device)
     return imagine(None)(moved, TRAJECTORIES, Generator(agent.device).manual_seed(0))
 
 
 def forecast(agent: AnyAgent, policy: Policy, traces: Traces) -> Forecast:
     """Return what the agent expects of a policy, of which `imagined` returned trajectories."""
-    assert isinstance(agent, Agent) and isinstance(policy, GaussianPolicy)
+    assert isinstance(agent, Agent) and isinstance(policy, GaussianPolicy | MixturePolicy)
     low, high = traces.returns.quantile(traces.returns.new_tensor(QUANTILES)).tolist()
     verdict = agent.verdict
     bounds = (None,) * len(agent.constraints) if verdict is None else verdict.bounds
     accepted = (None,) * len(agent.constraints) if verdict is None else verdict.ceilings
     steps = agent.data.transitions
     start = steps.x[steps.step == 0].mean(0, keepdim=True)
-    action = agent.task.clip(policy.mean_action(agent.task.observe(start)))
+    action = agent.task.clip(policy.still()(agent.task.observe(start), Generator()))
     return Forecast(
         return_mean=float(traces.returns.mean()),
         return_low=low,

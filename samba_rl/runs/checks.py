@@ -187,11 +187,6 @@ def check_elsewhere(settings: Settings, how: str) -> None:
             f"{how} needs a policy that a file can hold, and a planner is none; give a learner whose policy is a "
             "network, such as samba"
         )
-    if settings.policy.experts > 1:
-        raise UserError(
-            f"policy.experts = {settings.policy.experts}: {how} needs a policy that a file can hold, which is a single "
-            "network; leave it at 1"
-        )
     if settings.first.stop is not None:
         raise UserError(
             f"first.stop = {settings.first.stop:g}: with {how}, this program does not see a step before the episode is "

@@ -11,6 +11,11 @@ A `samba-rl policy` is a network. With an observation o, whose quantities are in
 
 Without noise (n = 0) the same formula gives the mean action. `std` is in half widths of the action range.
 
+A policy of several experts (version 2) has a `gate` too: layers like those of the policy, which map the first h of an
+episode to a logit for each expert. An expert is drawn with the probabilities exp(logit) / Σ exp(logit), or without
+noise the one with the largest logit is taken. It acts in all of the episode: before the first of the `layers`, every h
+is followed by a column for each expert, 1 for this one and 0 for the others.
+
 A `samba-rl actions` file, for first trials, has the actions themselves: `sequence[t]` is applied at step t. A
 `samba-rl own` file names a controller that is the user's own.
 """
@@ -18,15 +23,16 @@ A `samba-rl actions` file, for first trials, has the actions themselves: `sequen
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Generator, Tensor, nn
+from torch import Generator, Tensor
 
 from samba_rl.data.files import disk_error, replacing
 from samba_rl.errors import UserError
+from samba_rl.improve.experts import MixturePolicy, NetworkPolicy
 from samba_rl.improve.policies import GaussianPolicy, OpenLoopPolicy, UniformPolicy
 from samba_rl.tasks.task import Task
 from samba_rl.types import Policy, Scripted
@@ -37,7 +43,7 @@ FORMAT, VERSION, SEVERAL = "samba-rl policy", 1, 2
 
 def policy_record(task: Task, policy: Policy, episode: int, provenance: Mapping[str, Any]) -> dict[str, Any]:
     """Return the content of the file of a policy for an episode of a trial, from 0."""
-    if isinstance(policy, GaussianPolicy):
+    if isinstance(policy, GaussianPolicy | MixturePolicy):
         return {**network_record(task, policy), "provenance": dict(provenance)}
     sequence = _sequence(task, policy, episode, seed=int(provenance.get("seed", 0)))
     return {
@@ -50,20 +56,26 @@ def policy_record(task: Task, policy: Policy, episode: int, provenance: Mapping[
     }
 
 
-def network_record(task: Task, policy: GaussianPolicy) -> dict[str, Any]:
+def network_record(task: Task, policy: NetworkPolicy) -> dict[str, Any]:
     """Return the network of a policy, its normalisation, its bounds and its noise as plain values."""
-    layers = [layer for layer in policy.network if isinstance(layer, nn.Linear)]
-    observation = {"centre": policy.centre.tolist(), "scale": policy.scale.tolist()}
+    actor, seen = policy.actor, len(task.observations)  # what follows them are the columns of the experts
+    observation = {"centre": actor.centre[:seen].tolist(), "scale": actor.scale[:seen].tolist()}
+    gate = {"gate": _layers(policy.gate.layers())} if isinstance(policy, MixturePolicy) else {}
     return {
-        "format": "samba-rl policy",
-        "version": VERSION,
+        "format": FORMAT,
+        "version": SEVERAL if gate else VERSION,
         "observation": {"names": [one.name for one in task.observations], **observation},
         "action": {**_actions(task), "squash": policy.settings.mean_bound},
         "dt": task.dt,
-        "layers": [{"weight": layer.weight.tolist(), "bias": layer.bias.tolist()} for layer in layers],
+        **gate,
+        "layers": _layers((layer.weight, layer.bias) for layer in actor.layers),
         "activation": "tanh",
         "std": policy.std.tolist(),
     }
+
+
+def _layers(layers: Iterable[tuple[Tensor, Tensor]]) -> list[dict[str, Any]]:
+    return [{"weight": weight.tolist(), "bias": bias.tolist()} for weight, bias in layers]
 
 
 def noise_seed(seed: int, trial: int, episode: int) -> int:

@@ -15,11 +15,12 @@ from samba_rl.data.journal import Journal
 from samba_rl.data.plain import from_plain, to_plain
 from samba_rl.errors import UserError
 from samba_rl.events import TrialDue
+from samba_rl.improve.experts import MixturePolicy
 from samba_rl.improve.policies import GaussianPolicy, OpenLoopPolicy
 from samba_rl.learners import Learner
 from samba_rl.runs.folder import JOURNAL, NEXT, read_next, write_next
 from samba_rl.runs.loading import new_policy
-from samba_rl.runs.policy_file import noise_seed, policy_record
+from samba_rl.runs.policy_file import FORMAT, noise_seed, policy_record
 from samba_rl.runs.session import About
 from samba_rl.runs.told import told_so_far
 from samba_rl.tasks.task import Task
@@ -73,12 +74,16 @@ def write_request(folder: Path, task: Task, seed: int, due: TrialDue, expected: 
 def _content(task: Task, seed: int, due: TrialDue, expected: Forecast | None) -> dict[str, Any]:
     """Return the content of next.json for a trial that is due."""
     policy = due.policy
-    network = isinstance(policy, GaussianPolicy)
+    network = isinstance(policy, GaussianPolicy | MixturePolicy)
     numbers = range(1 if network else due.episodes)
     about = [{"trial": due.trial, "episode": i, "seed": noise_seed(seed, due.trial, i)} for i in numbers]
     files = [policy_record(task, policy, i, about[i]) for i in numbers]
-    # The files have the standard deviation, whose logarithm would differ in its last digits.
-    exact = {"log_std": policy.log_std.tolist()} if isinstance(policy, GaussianPolicy) else {}
+    # The files have the standard deviation, whose logarithm would differ in its last digits, and of a gate the logits.
+    exact: dict[str, Any] = {}
+    if isinstance(policy, GaussianPolicy):
+        exact = {"log_std": policy.log_std.tolist()}
+    elif isinstance(policy, MixturePolicy):
+        exact = {"state": {name: value.tolist() for name, value in policy.state_dict().items()}}
     return {
         "trial": due.trial,
         "asked": True,
@@ -92,10 +97,13 @@ def _content(task: Task, seed: int, due: TrialDue, expected: Forecast | None) ->
 def _policy(task: Task, row: Learner, settings: Settings, content: Mapping[str, Any], told: int) -> Policy:
     """Return the policy of the next episode."""
     records = content["files"]
-    if records[0]["format"] != "samba-rl policy":
+    if records[0]["format"] != FORMAT:
         return OpenLoopPolicy(torch.tensor([records[told]["sequence"]], dtype=torch.float64))
     policy = new_policy(task, row, settings)
-    assert isinstance(policy, GaussianPolicy)
+    assert isinstance(policy, GaussianPolicy | MixturePolicy)
+    if isinstance(policy, MixturePolicy):
+        policy.load_state_dict({name: torch.tensor(value) for name, value in content["state"].items()})
+        return policy
     record, state = records[0], policy.state_dict()
     flat = {"log_std": content["log_std"], **{name: record["observation"][name] for name in ("centre", "scale")}}
     linear = [name.removesuffix("weight") for name in state if name.endswith("weight")]
