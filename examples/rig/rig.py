@@ -30,21 +30,32 @@ Controller = Callable[[int, Sequence[float]], float]
 """Function from the step and the measured state to the force [N]."""
 
 
+def network(layers: Sequence[dict[str, Any]], h: list[float]) -> list[float]:
+    """Return what layers with a tanh after each but the last give."""
+    for number, layer in enumerate(layers):
+        rows = zip(layer["weight"], layer["bias"], strict=True)
+        h = [sum(w * v for w, v in zip(row, h, strict=True)) + b for row, b in rows]
+        if number < len(layers) - 1:
+            h = [math.tanh(v) for v in h]
+    return h
+
+
 def controller(policy: dict[str, Any], noise: random.Random) -> Controller:
-    """Return the controller that a policy file describes."""
+    """Return the controller that a policy file describes, for one episode."""
     if policy["format"] == "samba-rl actions":
         return lambda step, _state: float(policy["sequence"][step][0])
     seen, action = policy["observation"], policy["action"]
     (low,), (high,), (std,) = action["low"], action["high"], policy["std"]
+    columns: list[float] = []
 
-    def act(_step: int, state: Sequence[float]) -> float:
+    def act(step: int, state: Sequence[float]) -> float:
         h = [(o - c) / s for o, c, s in zip(state, seen["centre"], seen["scale"], strict=True)]
-        for number, layer in enumerate(policy["layers"]):
-            rows = zip(layer["weight"], layer["bias"], strict=True)
-            h = [sum(w * v for w, v in zip(row, h, strict=True)) + b for row, b in rows]
-            if number < len(policy["layers"]) - 1:
-                h = [math.tanh(v) for v in h]
-        mean = h[0] if action["squash"] is None else action["squash"] * math.tanh(h[0] / action["squash"])
+        if "gate" in policy and step == 0:  # several experts: one of them acts in all of the episode
+            logits = network(policy["gate"], h)
+            (chosen,) = noise.choices(range(len(logits)), [math.exp(one - max(logits)) for one in logits])
+            columns[:] = [float(k == chosen) for k in range(len(logits))]
+        (mean,) = network(policy["layers"], h + columns)
+        mean = mean if action["squash"] is None else action["squash"] * math.tanh(mean / action["squash"])
         force = (low + high) / 2 + (high - low) / 2 * (mean + std * noise.gauss(0.0, 1.0))
         return min(max(force, low), high)
 

@@ -41,7 +41,7 @@ def sound(path: Path, policy: Description) -> Description:
         "std": (policy.std, (nu,)),
     }
     inputs = no + policy.experts if policy.gate else no
-    shapes |= _shapes("", policy.layers, inputs) | _shapes("gate's ", policy.gate, no)
+    shapes |= _shapes("gate's ", policy.gate, no) | _shapes("", policy.layers, inputs)
     if policy.monitor is not None:
         points = policy.monitor.points
         shapes["points"] = points, (len(np.atleast_1d(points)), no)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 
@@ -39,6 +40,56 @@ def test_the_description_is_the_network_within_the_bounds() -> None:
     assert found.monitor[0] == pytest.approx(nearest / 0.25, rel=1e-12)
 
 
+def test_the_expert_that_the_gate_rates_highest_at_the_start_acts_by_its_own_inputs() -> None:
+    policy = a_policy(hidden=(), experts=3)
+    ((gate_weight, gate_bias),) = policy.gate
+    ((weight, bias),) = policy.layers
+    x, chosen = np.array([[1.3, 0.0004, -5.2]]), set()
+    for first in observations(policy, 50):
+        normal = (first - policy.centre) / policy.scale
+        expert = int(np.argmax(gate_weight @ normal + gate_bias))
+        raw = weight[:, :3] @ np.array([0.15, 0.4, -0.4]) + weight[:, 3 + expert] + bias
+        wanted = np.array([0.0, 0.4]) + np.array([2.0, 0.3]) * 1.1 * np.tanh(raw / 1.1)
+        found = policy(x, first[None])
+        assert found.expert is not None and found.expert.tolist() == [expert]
+        assert found.action[0] == pytest.approx(np.clip(wanted, [-2, 0.1], [2, 0.7]), rel=1e-12)
+        chosen.add(expert)
+    assert chosen == {0, 1, 2}
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+@pytest.mark.parametrize("hidden", [(7, 5), ()])
+def test_a_file_keeps_the_expert_that_the_first_observation_chose(
+    suffix: str, hidden: tuple[int, ...], tmp_path: Path
+) -> None:
+    needs(suffix)
+    policy, path = a_policy(experts=3, hidden=hidden), tmp_path / f"policy{suffix}"
+    write(policy, path)
+    x, first = observations(policy), observations(policy, seed=2)
+    loaded = FORMATS[suffix].load(path)
+    found, due = loaded(x, first), policy(x, first)
+    assert found.expert is not None and due.expert is not None
+    assert np.unique(due.expert).tolist() == [0, 1, 2]
+    here = policy(x).expert  # what these observations would have chosen, had they been the first
+    assert here is not None and float((here != due.expert).mean()) > 0.2
+    same = found.expert == due.expert
+    # In float32 a choice between two that are rated alike may differ.
+    assert same.all() or (suffix == ".onnx" and same.mean() > 0.999)
+    assert np.abs(found.action - due.action)[same].max() < (2e-5 if suffix == ".onnx" else 1e-12)
+    assert found.monitor is not None and due.monitor is not None
+    assert np.abs(found.monitor / due.monitor - 1).max() < 2e-5
+    alone = loaded(x[:200]).expert
+    assert alone is not None and float((alone == here[:200]).mean()) > 0.99
+
+
+@pytest.mark.parametrize(
+    ("suffix", "digest"),
+    [(".h", "92f52c80244123fc"), (".json", "68c28959a69633ce")],
+)
+def test_files_with_a_single_expert_are_what_they_have_always_been(suffix: str, digest: str) -> None:
+    assert hashlib.sha256(FORMATS[suffix].encode(a_policy(), "policy")).hexdigest()[:16] == digest
+
+
 @pytest.mark.parametrize("suffix", SUFFIXES)
 @pytest.mark.parametrize("squash", [1.1, None])
 def test_a_file_gives_the_actions_and_the_monitor_of_the_policy(
@@ -69,14 +120,17 @@ def test_a_policy_without_monitor_or_hidden_layers_can_be_written(suffix: str, t
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
-def test_the_same_policy_gives_the_same_bytes(suffix: str) -> None:
+@pytest.mark.parametrize("experts", [1, 3])
+def test_the_same_policy_gives_the_same_bytes(suffix: str, experts: int) -> None:
     needs(suffix)
-    assert FORMATS[suffix].encode(a_policy(), "policy") == FORMATS[suffix].encode(a_policy(), "policy")
+    one, other = (FORMATS[suffix].encode(a_policy(experts=experts), "policy") for _ in range(2))
+    assert one == other
 
 
 @pytest.mark.parametrize("suffix", PLAIN)
-def test_plain_files_keep_every_number_and_name(suffix: str, tmp_path: Path) -> None:
-    policy, path = a_policy(), tmp_path / f"policy{suffix}"
+@pytest.mark.parametrize("experts", [1, 3])
+def test_plain_files_keep_every_number_and_name(suffix: str, experts: int, tmp_path: Path) -> None:
+    policy, path = a_policy(experts=experts), tmp_path / f"policy{suffix}"
     write(policy, path)
     found = FORMATS[suffix].load(path)
     assert isinstance(found, Description)
@@ -85,7 +139,7 @@ def test_plain_files_keep_every_number_and_name(suffix: str, tmp_path: Path) -> 
     assert found.dt == 0.02
     for name in ("centre", "scale", "low", "high", "std"):
         assert getattr(found, name).tolist() == getattr(policy, name).tolist()
-    for mine, its in zip(policy.layers, found.layers, strict=True):
+    for mine, its in zip((*policy.gate, *policy.layers), (*found.gate, *found.layers), strict=True):
         assert mine.weight.tolist() == its.weight.tolist() and mine.bias.tolist() == its.bias.tolist()
 
 
@@ -99,6 +153,10 @@ def test_json_has_the_documented_layout() -> None:
         "names": ["force", "torque"], "low": [-2.0, 0.1], "high": [2.0, 0.7], "squash": 1.1
     }  # fmt: skip
     assert [len(layer["bias"]) for layer in value["layers"]] == [7, 5, 2]
+    several = json.loads(FORMATS[".json"].encode(a_policy(experts=3), "policy"))
+    assert several["version"] == 2 and set(several) - set(value) == {"gate"}
+    assert [len(layer["bias"]) for layer in several["gate"]] == [7, 5, 3]
+    assert len(several["layers"][0]["weight"][0]) == 3 + 3  # a column for each expert
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
@@ -120,7 +178,10 @@ def test_files_that_are_no_policy_are_explained(suffix: str, damage: str, tmp_pa
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"version": 2}, "has version 2; this version of samba_rl reads version 1"),
+        ({"version": 3}, "has version 3; this version of samba_rl reads versions 1 and 2"),
+        ({"version": 2}, "it has no 'gate'"),
+        ({"version": 2, "gate": [{"weight": [[1, 2, 3], [1, 2, 3]], "bias": [0, 0]}]}, r"weight 0 is \[7, 3\]; .* 5\]"),
+        ({"version": 2, "gate": [{"weight": [[1, 2], [1, 2]], "bias": [0, 0]}]}, r"gate's weight 0 is \[2, 2\]"),
         ({"activation": "relu"}, "activation is 'relu'; only 'tanh' is known"),
         ({"layers": []}, "its network gives 3 numbers for 2 actions"),
         ({"std": [1.0]}, r"std is \[1\]; expected \[2\]"),
