@@ -16,10 +16,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
+from samba_rl import RigTask
 from samba_rl.data.journal import Journal
+from samba_rl.improve.experts import MixturePolicy, fresh_policy
+from samba_rl.improve.policies import PolicySettings
+from samba_rl.runs.policy_file import policy_record
 from tests.cli.commands import DONE
 from tests.runs.killing import KILLED, Nursery, nursery
+from tests.runs.systems import cost, edge
+from tests.traces import double, seeded
 
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "docs" / "rig.md").read_text(encoding="utf-8")
@@ -123,6 +130,37 @@ def test_the_commands_of_the_page_lead_to_a_policy(whole: tuple[Path, list[int]]
     assert summary["earlier_samples"] == 100 and summary["real_samples"] <= 25 * FEW
 
 
+def example_rig() -> Any:
+    """Return rig.py of the example as a module."""
+    spec = importlib.util.spec_from_file_location("rig", ROOT / "examples" / "rig" / "rig.py")
+    assert spec is not None and spec.loader is not None
+    rig = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(rig)
+    return rig
+
+
+def test_the_rig_draws_an_expert_for_each_episode() -> None:
+    settings = PolicySettings(experts=2, apart=0, gate_hidden=(3,), std=1e-6)
+    policy = fresh_policy(double([-4.0]), double([4.0]), torch.ones(2), torch.ones(2), settings, seeded(0), 1)
+    assert isinstance(policy, MixturePolicy)
+    policy.gate.weights.fill_(5.0)
+    task = RigTask(["a", "b"], ["force"], low=-4, high=4, cost=cost, safety=edge, horizon=5, dt=0.1, name="two")
+    record = json.loads(json.dumps(policy_record(task, policy, 0, {})))
+    first, later, noise, rig = [0.3, -0.8], [2.0, 1.0], random.Random(0), example_rig()
+    chance = float(policy.exact_logits(double([first])).softmax(-1)[0, 1])
+    actions = policy.actor.act(double([[*later, 1.0, 0.0], [*later, 0.0, 1.0]]))[:, 0].tolist()
+    assert 0.1 < chance < 0.9 and abs(actions[0] - actions[1]) > 1e-3
+    taken = []
+    for _ in range(400):
+        controller = rig.controller(record, noise)
+        controller(0, first)
+        forces = [controller(step, later) for step in (1, 2)]
+        assert forces[0] == pytest.approx(forces[1], abs=1e-4)  # the same expert for all of the episode
+        taken.append(min((0, 1), key=lambda k: abs(actions[k] - forces[0])))
+        assert forces[0] == pytest.approx(actions[taken[-1]], abs=1e-4)
+    assert sum(taken) / 400 == pytest.approx(chance, abs=0.1)
+
+
 @pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler")
 def test_the_exported_policy_runs_in_a_controller_in_c(runs: Nursery, whole: tuple[Path, list[int]]) -> None:
     folder, _ = whole
@@ -137,11 +175,7 @@ def test_the_exported_policy_runs_in_a_controller_in_c(runs: Nursery, whole: tup
     assert len(taken) > 3
     policy = json.loads((folder / "final.policy").read_text())
     policy["std"] = [0.0]
-    spec = importlib.util.spec_from_file_location("rig", folder / "rig.py")
-    assert spec is not None and spec.loader is not None
-    rig = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(rig)
-    still = rig.controller(policy, random.Random(0))
+    still = example_rig().controller(policy, random.Random(0))
     for row in taken:
         assert float(row[-1]) == pytest.approx(still(0, [float(each) for each in row[1:4]]), abs=1e-6)
 

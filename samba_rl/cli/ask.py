@@ -146,7 +146,8 @@ def _show(console: Console, waiting: WaitingRun, request: Request, file: Path, t
         f"[bold]Trial {request.trial}[/]: {episodes} of {what.horizon} steps of {what.dt:g} s.", soft_wrap=True
     )
     if request.record["format"] == "samba-rl policy":
-        console.print(f"Run the policy in [bold]{text(file)}[/], with its noise.", soft_wrap=True)
+        drawn = " and the expert that it draws at the start" if "gate" in request.record else ""
+        console.print(f"Run the policy in [bold]{text(file)}[/], with its noise{drawn}.", soft_wrap=True)
     else:
         again = "; ask again for those of the next episode" if left > 1 else ""
         console.print(f"Apply the actions in [bold]{text(file)}[/], one at each step{again}.", soft_wrap=True)

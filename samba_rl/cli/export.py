@@ -33,8 +33,8 @@ def export(
 ) -> int:
     """Write the policy of a run as .onnx, .c, .h, .npz or .json, with a monitor that tells unknown states.
 
-    The exported action is the mean, without noise, and never leaves the action bounds. Exits with 1 if a checked file
-    differs by more than the tolerance.
+    The exported action is the mean, without noise, and never leaves the action bounds. Of several experts, the one that
+    is likeliest at the start of an episode acts. Exits with 1 if a checked file differs by more than the tolerance.
 
     Args:
         run: Folder that `samba-rl train` wrote.
@@ -80,10 +80,16 @@ def export(
 
 def _verdict(path: Path, found: Comparison, tolerance: float) -> str:
     monitor = "it has no monitor" if found.monitor is None else f"of the monitor {found.monitor:.1e}"
-    same = "the same policy" if found.action <= tolerance else "a different policy"
-    if found.action <= tolerance and not found.within(tolerance):
+    choice = (
+        ""
+        if found.choice is None
+        else f", and an expert is chosen that the gate rates at most {found.choice:.1e} below the best"
+    )
+    alike = max(found.action, found.choice or 0.0) <= tolerance
+    same = "the same policy" if alike else "a different policy"
+    if alike and not found.within(tolerance):
         same += " with a different monitor; it was exported with another number of --points, perhaps"
     return (
         f"{path}: on {found.observations:,} observations the largest difference of an action is {found.action:.1e} of "
-        f"its range, {monitor} (at most {tolerance:g}): {same}"
+        f"its range, {monitor}{choice} (at most {tolerance:g}): {same}"
     )

@@ -85,6 +85,26 @@ def test_from_a_new_run_to_its_policy(capsys: pytest.CaptureFixture[str]) -> Non
     assert main(["status", "run"]) == 0 and "is finished" in words(capsys)
 
 
+def test_several_experts_are_asked_for_and_told(capsys: pytest.CaptureFixture[str]) -> None:
+    own = ["--task", "mine.py:task"]
+    assert main(["new", "run", *own, *FLAGS, "--policy.experts", "2", "--policy.apart", "0"]) == 0
+    assert main(["ask", "run", *own]) == 0
+    actions = [action for (action,) in json.loads(Path("run/next.policy").read_text())["sequence"]]
+    assert main(["tell", "run", trial("0.csv", actions), *own]) == 0
+    capsys.readouterr()
+    assert main(["ask", "run", *own]) == 0
+    said = words(capsys)
+    assert "Run the policy in run/next.policy, with its noise and the expert that it draws at the start" in said
+    assert Path("run/forecast-1.png").exists()
+    record = json.loads(Path("run/next.policy").read_text())
+    assert record["version"] == 2 and len(record["gate"][-1]["bias"]) == 2
+    assert main(["tell", "run", trial("1.csv", [0.5] * 10), *own]) == 0
+    assert main(["ask", "run", *own, "-o", "final.policy", "--no-pictures"]) in (0, 4)
+    assert main(["export", "run", *own, "policy.json", "--check", "policy.json"]) == 0
+    exported, final = (json.loads(Path(name).read_text()) for name in ("policy.json", "final.policy"))
+    assert exported["gate"] == final["gate"] and exported["layers"] == final["layers"]
+
+
 def test_mistakes_are_explained_and_nothing_is_taken_in(capsys: pytest.CaptureFixture[str]) -> None:
     own = ["--task", "mine.py:task"]
     assert "samba-rl new RUN --task SYSTEM" in error_of(["new", "run"], capsys)

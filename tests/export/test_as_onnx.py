@@ -32,6 +32,24 @@ def test_a_runtime_gives_the_actions_and_the_monitor_of_the_policy(tmp_path: Pat
     assert single[0].tolist() == pytest.approx(action[0].tolist(), abs=1e-6)
 
 
+def test_a_runtime_keeps_the_expert_that_is_fed_back(tmp_path: Path) -> None:
+    runtime = pytest.importorskip("onnxruntime")
+    policy = a_policy(experts=3)
+    write(policy, tmp_path / "policy.onnx")
+    session = runtime.InferenceSession(tmp_path / "policy.onnx", providers=["CPUExecutionProvider"])
+    first, x = observations(policy, 2000), observations(policy, 2000, seed=2)
+    expert = np.full(len(first), -1)
+    for seen in (first, x, first):
+        feed = {"observation": seen.astype(np.float32), "expert": expert}
+        action, expert = session.run(["action", "acting"], feed)
+        due = policy(seen, first)
+        assert due.expert is not None
+        same = expert == due.expert
+        assert same.mean() > 0.999 and np.abs(action - due.action)[same].max() < 2e-5
+    with pytest.raises(Exception, match="out of data bounds"):
+        session.run(["action"], {"observation": first[:1].astype(np.float32), "expert": np.array([3])})
+
+
 def test_the_graph_says_where_it_comes_from(tmp_path: Path) -> None:
     write(a_policy(), tmp_path / "policy.onnx")
     about = {one.key: json.loads(one.value) for one in onnx.load(tmp_path / "policy.onnx").metadata_props}

@@ -8,10 +8,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from samba_rl import UserError
 from samba_rl.cli import main
 from samba_rl.export import compare, describe, write
+from samba_rl.improve.experts import MixturePolicy
 from samba_rl.improve.policies import GaussianPolicy
 from samba_rl.runs import Run, load_run, train
 from tests.cli.commands import error_of
@@ -31,6 +33,21 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
         return train("safe-pendulum", "ppo", preset="smoke", seed=3, out=tmp_path_factory.mktemp("runs") / "run")
 
 
+@pytest.fixture(scope="module")
+def several(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A run with two experts and a gate that has learned a little."""
+    with one_thread():
+        experts = {"experts": 2, "apart": 1, "gate_hidden": [4]}
+        where = tmp_path_factory.mktemp("runs") / "several"
+        made = train("safe-pendulum", "samba", preset="smoke", seed=3, policy=experts, out=where)
+    assert isinstance(made.policy, MixturePolicy) and not made.policy.gate.apart
+    return made
+
+
+def words(capsys: pytest.CaptureFixture[str]) -> str:
+    return " ".join(capsys.readouterr().out.split())
+
+
 def home(run: Run) -> str:
     assert run.folder is not None
     return str(run.folder)
@@ -47,6 +64,64 @@ def test_a_description_is_the_policy_of_the_run(run: Run) -> None:
     assert policy.monitor is not None and len(policy.monitor.points) == 200
     assert isinstance(run.policy, GaussianPolicy)
     assert policy.std.tolist() == run.policy.std.tolist() and policy.dt == 0.05
+
+
+def test_the_description_of_several_experts_is_what_the_policy_does_without_noise(several: Run) -> None:
+    policy, described = several.policy, describe(several)
+    assert isinstance(policy, MixturePolicy) and described.experts == 2 and len(described.centre) == 3
+    random = np.random.default_rng(0)
+    first, later = (described.centre + 2 * described.scale * random.normal(size=(1000, 3)) for _ in range(2))
+    acting, still = policy.begin(1000), policy.still().begin(1000)
+    assert np.abs(acting.act(first) - described(first).action).max() < 1e-12
+    found = described(later, first)
+    assert np.abs(acting.act(later) - found.action).max() < 1e-12
+    assert found.expert is not None and 0.02 < found.expert.mean() < 0.98
+    # What evaluations without noise do: the same in float32.
+    still(torch.from_numpy(first), torch.Generator())
+    chosen = policy.gate.logits(policy.first_inputs(torch.from_numpy(first))).argmax(-1).numpy()
+    assert (chosen == found.expert).mean() > 0.999
+    action = still(torch.from_numpy(later), torch.Generator()).clamp(-2, 2).numpy()
+    assert np.abs(action - found.action)[chosen == found.expert].max() < 1e-5
+    assert described.std.tolist() == policy.std.tolist()
+    monitor = described(later).monitor
+    assert monitor is not None and np.isfinite(monitor).all()
+
+
+@pytest.mark.parametrize("suffix", [".c", ".h", ".npz", ".json", ".onnx"])
+def test_a_file_of_several_experts_passes_its_check(several: Run, suffix: str, tmp_path: Path) -> None:
+    if suffix == ".onnx":
+        pytest.importorskip("onnx")
+    path = tmp_path / f"policy{suffix}"
+    write(describe(several), path)
+    found, tolerance = compare(several, path), 1e-5 if suffix == ".onnx" else 1e-12
+    assert found.choice is not None and found.monitor is not None
+    assert max(found.action, found.monitor, found.choice) < tolerance
+
+
+def test_a_file_whose_gate_chooses_otherwise_fails_its_check(
+    several: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "policy.json"
+    assert main(["export", home(several), str(path), "--check", str(path)]) == 0
+    assert "an expert is chosen that the gate rates at most 0.0e+00 below the best" in words(capsys)
+    write(describe(several), path)
+    value = json.loads(path.read_text())
+    value["gate"][-1]["bias"][0] += 10.0
+    path.write_text(json.dumps(value))
+    found = compare(several, path)
+    assert found.action < 1e-12 < 1e-3 < (found.choice or 0) and not found.within(1e-5)
+    assert main(["export", home(several), "--check", str(path)]) == 1
+    assert "a different policy" in words(capsys)
+
+
+def test_a_file_with_another_number_of_experts_is_refused(run: Run, several: Run, tmp_path: Path) -> None:
+    for suffix in (".json", ".h"):
+        write(describe(run), tmp_path / f"one{suffix}")
+        write(describe(several), tmp_path / f"two{suffix}")
+        with pytest.raises(UserError, match="has a single expert; the policy of the run has 2"):
+            compare(several, tmp_path / f"one{suffix}")
+        with pytest.raises(UserError, match="has other experts; the policy of the run has 1 "):
+            compare(run, tmp_path / f"two{suffix}")
 
 
 @pytest.mark.parametrize("suffix", [".c", ".h", ".npz", ".json", ".onnx"])

@@ -13,6 +13,7 @@ import torch
 from samba_rl import SafePendulum, UserError
 from samba_rl.export.description import Description
 from samba_rl.export.formats import FORMATS, write
+from samba_rl.improve.experts import MixturePolicy, fresh_policy
 from samba_rl.improve.policies import GaussianPolicy, PolicySettings
 from samba_rl.runs.policy_file import policy_record, write_record
 from tests.export.policies import a_policy, observations
@@ -205,6 +206,25 @@ def test_a_pickle_in_an_npz_file_is_not_loaded(tmp_path: Path) -> None:
     np.savez(path, format=np.array([{}], dtype=object))
     with pytest.raises(UserError, match="damaged or no policy file"):
         FORMATS[".npz"].load(path)
+
+
+def test_the_policy_file_of_a_trial_with_several_experts_is_read_like_an_exported_one(tmp_path: Path) -> None:
+    task, settings = SafePendulum(), PolicySettings(experts=3, apart=0, gate_hidden=(5,))
+    centre, scale = task.observation_scale(torch.zeros(1, 2, dtype=torch.float64))
+    policy = fresh_policy(*task.action_bounds(), centre, scale, settings, seeded(3), 1)
+    assert isinstance(policy, MixturePolicy)
+    policy.gate.weights.fill_(10.0)
+    write_record(tmp_path / "next.json", policy_record(task, policy, 0, {"trial": 3}))
+    found = FORMATS[".json"].load(tmp_path / "next.json")
+    assert isinstance(found, Description) and found.experts == 3
+    first, x = np.random.default_rng(0).normal(size=(2, 500, 3)) * 2
+    acting = policy.begin(500)
+    assert np.abs(acting.act(first) - found(first).action).max() < 1e-12
+    assert np.abs(acting.act(x) - found(x, first).action).max() < 1e-12
+    assert len(np.unique(found.ratings(first).argmax(1))) > 1
+    # In trials the expert is drawn, by the logits in the file.
+    assert found.ratings(first) == pytest.approx(policy.exact_logits(torch.from_numpy(first)).numpy(), abs=1e-12)
+    assert found.std == pytest.approx(policy.std.detach().numpy())
 
 
 def test_the_policy_file_of_a_trial_is_read_like_an_exported_one(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -42,6 +43,13 @@ def mixture(settings: PolicySettings = TWO, *, limits: int = 1, seed: int = 0) -
         gate.bias.zero_()
         gate.weight[: limits + 1 : limits + 1, 1] = 100.0  # the cost of expert 0 rises with the goal
         policy.gate.weights[0] = 1.0
+    return policy
+
+
+def mixture_like(settings: PolicySettings) -> MixturePolicy:
+    """Make a policy with random networks that heeds two limits."""
+    policy = fresh_policy(double([-1.0]), double([1.0]), torch.ones(2), torch.full((2,), 0.5), settings, seeded(0), 2)
+    assert isinstance(policy, MixturePolicy)
     return policy
 
 
@@ -87,6 +95,48 @@ def test_a_rig_that_runs_one_episode_at_a_time_chooses_for_each() -> None:
     assert float(acting(double([[0.0, -0.9]]), generator)) > 0  # the same episode: the choice stands
     assert float(policy.begin(1)(double([[0.0, -0.9]]), generator)) < 0
     assert float(policy(double([[0.0, -0.9]]), generator)) < 0  # without `begin` each call is a start
+
+
+def test_acting_by_hand_keeps_the_expert_and_never_leaves_the_bounds() -> None:
+    policy = mixture()
+    right, left = [0.0, 0.9], [0.0, -0.9]
+    acting = policy.begin(1)
+    action = acting.act(right)
+    assert isinstance(action, np.ndarray) and action.shape == (1,) and action[0] > 0
+    assert acting.act(np.array(left))[0] > 0  # the same episode
+    assert policy.begin(1).act(left)[0] < 0 and policy.act(left)[0] < 0
+    both = policy.begin(2)
+    rows = both.act(torch.tensor([right, left]))
+    assert rows.dtype == torch.float32 and rows.shape == (2, 1) and rows[0] > 0 > rows[1]
+    with pytest.raises(UserError, match="1 observations were given during 2 episodes; call begin first"):
+        both.act(right)
+    with pytest.raises(UserError, match=r"has shape \[3\]; give one of \[2\]"):
+        acting.act([0.0, 0.0, 1.0])
+    with torch.no_grad():
+        policy.actor.log_std.fill_(3.0)
+        policy.gate.weights[0] = 0.0  # a coin's choice
+    drawn = [policy.begin(500).act(np.tile(right, (500, 1)), seeded(k)) for k in (0, 0, 1)]
+    assert np.array_equal(drawn[0], drawn[1]) and not np.array_equal(drawn[0], drawn[2])
+    assert np.abs(drawn[0]).max() == 1.0 and len(np.unique(policy.begin(500).act(np.tile(right, (500, 1))))) == 1
+    with torch.no_grad():
+        policy.actor.log_std.fill_(-20.0)
+    assert 200 < int((policy.begin(500).act(np.tile(right, (500, 1)), seeded(0)) > 0).sum()) < 300
+
+
+@pytest.mark.parametrize("apart", [0, 5])
+@pytest.mark.parametrize("hidden", [(), (6, 4)])
+def test_the_layers_of_the_gate_give_its_probabilities(apart: int, hidden: tuple[int, ...]) -> None:
+    policy = mixture_like(replace(TWO, experts=3, apart=apart, gate_hidden=hidden))
+    with torch.no_grad():
+        policy.gate.weights.copy_(torch.tensor([1.0, 0.5, 3.0]))
+        policy.gate.std.copy_(torch.tensor([2.0, 4.0, 1.0]))
+        policy.gate.mean.copy_(torch.tensor([5.0, -1.0, 2.0]))
+    seen = torch.randn(50, 2, generator=seeded(4)).double()
+    exact = policy.exact_logits(seen)
+    assert exact.dtype == torch.float64 and exact.isfinite().all()
+    due = policy.gate.logits(policy.first_inputs(seen)).softmax(-1)
+    assert torch.allclose(exact.softmax(-1).float(), due, atol=1e-5)
+    assert bool((due[:, 2] == 1).all()) == (apart > 0)
 
 
 def test_the_still_policy_takes_the_likeliest_expert_and_its_mean() -> None:

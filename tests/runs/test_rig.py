@@ -80,6 +80,17 @@ def test_the_command_makes_every_trial(whole: tuple[Run, Path]) -> None:
     assert kinds == ["samba-rl actions", "samba-rl policy"]
 
 
+def test_the_command_gets_the_gate_of_several_experts(command: str, tmp_path: Path) -> None:
+    with one_thread():
+        run = train(rig(), rig=command, out=tmp_path / "run", policy={"experts": 2, "gate_hidden": [3]}, **SMOKE)
+    assert run.summary["real_samples"] == 20
+    record = json.loads((tmp_path / "run" / "trials" / "0001-0.policy").read_text())
+    assert record["version"] == 2 and len(record["gate"][-1]["bias"]) == 2 and len(record["std"]) == 1
+    assert len(record["observation"]["centre"]) == 1 and len(record["layers"][0]["weight"][0]) == 3
+    # The experts are still apart: only the last one makes real trials.
+    assert record["gate"][-1]["bias"] == [-1000.0, 0.0]
+
+
 def test_an_emergency_stop_counts_and_pauses_the_run(command: str, tmp_path: Path) -> None:
     with one_thread():
         (tmp_path / "mode").write_text("stop 5")

@@ -14,6 +14,7 @@ from torch import Generator, Tensor
 from samba_rl import Receipt, RigTask, WaitingRun, new_run
 from samba_rl.data.journal import Journal
 from samba_rl.errors import Stopped, UserError
+from samba_rl.improve.experts import MixturePolicy
 from samba_rl.improve.policies import GaussianPolicy
 from samba_rl.runs import load_run, resume, train
 from samba_rl.runs.status import status
@@ -129,6 +130,30 @@ def test_a_policy_follows_from_its_record_by_the_documented_formula(tmp_path: Pa
         due = request.policy.mean_action(torch.tensor([[value]], dtype=torch.float64))
         assert mean == pytest.approx(due.item(), abs=1e-6)
     assert record["std"] == request.policy.std.tolist()
+
+
+def test_a_policy_of_several_experts_waits_for_the_world_too(tmp_path: Path) -> None:
+    several = {**SMOKE, "policy": {"experts": 2, "apart": 0, "gate_hidden": [3]}}
+    with one_thread():
+        own = train(counting_rig(), out=tmp_path / "own", **several)
+        journal = Journal.read(tmp_path / "own" / "real.journal")
+        run = new_run(tmp_path / "told", counting_rig(), **several)
+        while (request := WaitingRun(run.folder, counting_rig()).ask()) is not None:
+            record = journal.find(request.trial, request.told)
+            assert record is not None and isinstance(record.steps, Traces)
+            if request.forecast is not None:
+                policy, forecast = request.policy, request.forecast
+                assert isinstance(policy, MixturePolicy) and request.record["version"] == 2
+                start = torch.tensor([forecast.start], dtype=torch.float64)
+                assert forecast.first_action == pytest.approx(policy.act(start)[0].tolist(), abs=1e-6)
+                # Reading the request back, and the file, gives the same policy.
+                again = WaitingRun(run.folder, counting_rig()).pending()
+                assert again is not None and isinstance(again.policy, MixturePolicy)
+                ours, theirs = policy.state_dict(), again.policy.state_dict()
+                assert all(torch.equal(value, theirs[name]) for name, value in ours.items())
+            run.tell(record.steps.x[0], record.steps.u[0])
+        told = run.result()
+    assert same_policy(told, own) and isinstance(told.policy, MixturePolicy) and not told.policy.gate.apart
 
 
 def test_what_is_told_twice_is_noticed(tmp_path: Path) -> None:
