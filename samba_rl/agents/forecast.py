@@ -57,11 +57,15 @@ class Forecast:
 
 
 def imagined(agent: AnyAgent, policy: Policy) -> Traces | None:
-    """Return trajectories of a policy on the agent's model; None without a model. The agent stays as it is."""
+    """Return trajectories of a policy on the agent's model; None without a model. The agent stays as it is.
+
+    First trials, whose actions are fixed in advance, are not imagined, though earlier data may have made a model.
+    """
     if not (isinstance(agent, Agent) and agent.model is not None and len(agent.model)):
         return None
     imagine = agent._experience.imagine
-    assert imagine is not None and isinstance(policy, GaussianPolicy | MixturePolicy)
+    if imagine is None or not isinstance(policy, GaussianPolicy | MixturePolicy):
+        return None
     moved = copy.deepcopy(policy).to(agent.device)
     return imagine(None)(moved, TRAJECTORIES, Generator(agent.device).manual_seed(0))
 

@@ -57,7 +57,7 @@ def benchmark(
             ppilco.
         tasks: Systems to run, separated by commas; your own as module:function or file.py:function. Default: all; for
             smoke, the pendulum.
-        seeds: Number of seeds. Default: 3; for generality, 10.
+        seeds: Number of seeds. Default: 3; for generality, 10; for smoke, 1.
         first_seed: First seed.
         preset: Preset of the settings: default, or paper, whose budgets take hours to days.
         limits: Limits on a trajectory's safety cost, separated by commas, as in 0.25,0.75. Default: the preset's.
@@ -93,7 +93,7 @@ def benchmark(
     )
     results = Path("results") if grid in ("paper", "smoke") else Path("results") / grid
     out = results if out is None else out
-    count = (10 if grid == "generality" else 3) if seeds is None else seeds
+    count = {"generality": 10, "smoke": 1}.get(grid, 3) if seeds is None else seeds
     if grid == "exploration":
         cells = _study(tasks, signals, count, first_seed)
     elif grid == "generality":
@@ -102,7 +102,7 @@ def benchmark(
         cells = Grid(
             learners=_names(learners) or tuple(LEARNERS),
             tasks=_names(tasks) or (("safe-pendulum",) if grid == "smoke" else tuple(TASKS)),
-            seeds=1 if grid == "smoke" else count,
+            seeds=count,
             first_seed=first_seed,
             preset="smoke" if grid == "smoke" else preset,
             limits=_numbers(limits),

@@ -10,9 +10,8 @@ from rich.console import Console
 from rich.table import Table
 
 from samba_rl.cli.arguments import Episodes, JsonFlag, RunArgument
-from samba_rl.cli.parsing import load_finished
+from samba_rl.cli.parsing import asked, load_finished
 from samba_rl.cli.text import text
-from samba_rl.errors import UserError
 from samba_rl.ranges import In, Seed, Workers
 
 if TYPE_CHECKING:
@@ -57,9 +56,7 @@ def certify(
     from samba_rl.runs.folder import write_json
 
     loaded = load_finished(run, task)
-    if episodes is None and not loaded.task.parallel:
-        raise UserError(f"{loaded.task.name} runs one episode at a time; say how many it may run with --episodes N")
-    count = EPISODES if episodes is None else episodes
+    count = asked(loaded.task, episodes, EPISODES)
     console = Console(stderr=as_json, highlight=False)
     title = f"{text(loaded.task.title)}: {text(loaded.learner)}"
     with console.status(f"{title}: {count:,} episodes") as status:

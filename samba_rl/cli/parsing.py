@@ -116,6 +116,10 @@ def load_finished(folder: Path, task: str | None) -> Run:
 
 def asked(task: Task, episodes: int | None, usual: int) -> int:
     """Return the number of real episodes to run: a rig, which runs them one by one, runs none unasked."""
+    from samba_rl.tasks.rig import RigTask
+
+    if isinstance(task, RigTask):
+        raise task.outside()
     if episodes is None and not task.parallel:
         raise UserError(f"{task.name} runs one episode at a time; say how many it may run with --episodes N")
     return usual if episodes is None else episodes

@@ -9,7 +9,7 @@ from samba_rl.benchmark.writers import shown
 from samba_rl.errors import UserError
 from samba_rl.report.film import policy_film
 from samba_rl.report.interactive import run_curve
-from samba_rl.report.page import Card, Clip, clip
+from samba_rl.report.page import Card, Media, clip
 from samba_rl.report.verdicts import Verdict
 from samba_rl.runs.limits import measured
 
@@ -78,7 +78,7 @@ def facts(one: Found) -> list[tuple[str, str]]:
     ]
 
 
-def film_of(run: Run, episodes: int | None) -> tuple[Clip | None, str]:
+def film_of(run: Run, episodes: int | None) -> tuple[Media | None, str]:
     """Return a clip of the policy without its noise, or None and the reason why there is none."""
     if episodes is None and not run.task.parallel:
         return None, f"{run.task.name} is a rig; --episodes N says how many it may run"

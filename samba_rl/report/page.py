@@ -20,21 +20,25 @@ if TYPE_CHECKING:
     from samba_rl.report.film import Frame
 
 TEMPLATE = Path(__file__).with_name("page.html")
+SVG = "image/svg+xml"
+"""Media type of figures."""
 
 
 @dataclass(frozen=True)
-class Clip:
-    """A film clip."""
+class Media:
+    """A film clip, or a figure that was drawn before."""
 
     kind: str
     """Media type, such as video/mp4."""
     data: bytes
     """Content of the file."""
+    title: str = ""
+    """Description of a figure; the card's title describes its clip."""
 
     @property
-    def base64(self) -> str:
-        """Return the content as base64, for a data URL."""
-        return base64.b64encode(self.data).decode("ascii")
+    def url(self) -> str:
+        """Return the content as a data URL."""
+        return f"data:{self.kind};base64,{base64.b64encode(self.data).decode('ascii')}"
 
 
 class Broken(str):
@@ -57,31 +61,18 @@ class PageTable:
 
 
 @dataclass(frozen=True)
-class Picture:
-    """A figure that was drawn before."""
-
-    title: str
-    svg: bytes
-
-    @property
-    def base64(self) -> str:
-        """Return the content as base64, for a data URL."""
-        return base64.b64encode(self.svg).decode("ascii")
-
-
-@dataclass(frozen=True)
 class Card:
     """The presentation of a policy, or of policies that differ in their seeds alone."""
 
     title: str
     facts: Sequence[tuple[str, str]]
     """Names and values."""
-    clip: Clip | None = None
+    clip: Media | None = None
     no_clip: str = ""
     """Reason why there is no clip."""
     plot: Plot | None = None
     """Learning curve."""
-    pictures: Sequence[Picture] = ()
+    pictures: Sequence[Media] = ()
     """Figures; the first is the learning curve if there is no `plot`."""
     alarms: Sequence[str] = ()
     """Warnings that are shown in red."""
@@ -122,7 +113,7 @@ class Page:
     """Version of samba_rl that made the page."""
 
 
-def clip(frames: list[Frame], seconds: float) -> Clip:
+def clip(frames: list[Frame], seconds: float) -> Media:
     """Return frames that are shown for `seconds` each as an MP4 clip, or as a GIF if there is no encoder."""
     with tempfile.TemporaryDirectory() as folder:
         for suffix, kind in ((".mp4", "video/mp4"), (".gif", "image/gif")):
@@ -133,7 +124,7 @@ def clip(frames: list[Frame], seconds: float) -> Clip:
                 if suffix == ".gif":
                     raise
                 continue
-            return Clip(kind, path.read_bytes())
+            return Media(kind, path.read_bytes())
     raise AssertionError("unreachable")
 
 

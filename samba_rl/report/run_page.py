@@ -11,7 +11,7 @@ from samba_rl.benchmark.collect import from_files
 from samba_rl.data.files import replacing
 from samba_rl.report.cards import card
 from samba_rl.report.output import figure_bytes, writing
-from samba_rl.report.page import Picture, to_html
+from samba_rl.report.page import SVG, Media, to_html
 from samba_rl.report.report import page_of
 from samba_rl.report.verdicts import verdicts
 
@@ -38,7 +38,7 @@ def write_run_page(run: Run, path: Path, figures: Mapping[str, Figure], *, film:
     if one.result is None and not one.problem:
         one = replace(one, problem="it was not evaluated")
     judged = verdicts([one])
-    drawn = [Picture(TITLES[name], figure_bytes(figures[name], "svg")) for name in TITLES if name in figures]
+    drawn = [Media(SVG, figure_bytes(figures[name], "svg"), title) for name, title in TITLES.items() if name in figures]
     shown = card(judged[0], 0, 1 if film and run.task.parallel else 0)
     if not film:
         shown = replace(shown, no_clip="the run was not evaluated, so the system was not run for a film either")

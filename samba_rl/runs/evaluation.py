@@ -18,6 +18,7 @@ from samba_rl.errors import UserError
 from samba_rl.improve.constraints import Constraint, CVaR
 from samba_rl.improve.results import ConstraintResult
 from samba_rl.runs.folder import EVALUATION, read_json
+from samba_rl.tasks.rig import RigTask
 from samba_rl.tasks.rollout import RealSource
 from samba_rl.tasks.task import Task
 from samba_rl.types import Policy, Traces
@@ -195,6 +196,8 @@ def real_episodes(
     """Open the real system and provide batches of whole episodes until so many steps or episodes are done."""
     if steps is not None and episodes is not None:
         raise UserError(f"cannot evaluate {steps} steps and {episodes} episodes; give one of the two")
+    if isinstance(task, RigTask):
+        raise task.outside()
     if steps is None and episodes is None and not task.parallel:
         raise UserError(f"{task.name} is a rig, which runs only what it is told to; give a number of steps or episodes")
     unit = "steps" if episodes is None else "episodes"

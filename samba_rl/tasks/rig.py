@@ -91,7 +91,7 @@ class RigTask(Task):
 
     def start(self, n: int, generator: Generator | None = None, *, dtype: torch.dtype = torch.float64) -> Tensor:
         """Refuse: only the rig itself can start an episode."""
-        raise self._outside()
+        raise self.outside()
 
     def observe(self, x: Tensor) -> Tensor:
         """Return the state [B, nx]."""
@@ -124,13 +124,14 @@ class RigTask(Task):
         return f"the function {getattr(self.safety_function, '__name__', self.safety_function)!s}"
 
     def _step(self, x: Tensor, u: Tensor) -> Tensor:
-        raise self._outside()
+        raise self.outside()
 
     def world(self, workers: int | None = None) -> World:
         """Refuse: this program cannot run the rig."""
-        raise self._outside()
+        raise self.outside()
 
-    def _outside(self) -> UserError:
+    def outside(self) -> UserError:
+        """Return the error for whatever would need an episode."""
         return UserError(
             f"{self.name} runs outside of this program, which cannot run an episode by itself; give the command that "
             "runs one (train --rig), or make the trials yourself (samba-rl new, ask and tell)"

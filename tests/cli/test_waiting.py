@@ -85,6 +85,27 @@ def test_from_a_new_run_to_its_policy(capsys: pytest.CaptureFixture[str]) -> Non
     assert main(["status", "run"]) == 0 and "is finished" in words(capsys)
 
 
+def test_what_only_the_rig_can_run_is_refused_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+    """Not only once a number of episodes is given."""
+    own = ["--task", "mine.py:task"]
+    assert main(["new", "run", *own, *FLAGS]) == 0
+    assert main(["tell", "run", trial("0.csv", [0.5] * 10), "--unasked", *own]) == 0
+    capsys.readouterr()
+    assert main(["ask", "run", *own, "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    # The data that were not asked for made a model, but the actions of a first trial are fixed.
+    assert answer["trial"] == 0 and answer["forecast"] is None
+    for number in (1, 2):
+        assert main(["tell", "run", trial(f"{number}.csv", [0.1 * number] * 10), *own]) == 0
+        assert main(["ask", "run", *own, "--no-pictures"]) in (0, 4)
+    for command in (["render", "run", "film.gif"], ["eval", "run"], ["certify", "run"]):
+        for many in ([], ["--episodes", "1"]):
+            error = error_of([*command, *own, *many], capsys)
+            assert "cart runs outside of this program, which cannot run an episode" in error
+            assert "--episodes" not in error
+    assert "cart runs outside" in error_of(["rollout", "mine.py:task"], capsys)
+
+
 def test_several_experts_are_asked_for_and_told(capsys: pytest.CaptureFixture[str]) -> None:
     own = ["--task", "mine.py:task"]
     assert main(["new", "run", *own, *FLAGS, "--policy.experts", "2", "--policy.apart", "0"]) == 0
