@@ -36,6 +36,17 @@ def test_a_small_grid_from_the_command_to_its_tables(
     assert {path: path.stat().st_mtime_ns for path in Path("results").glob("*.json")} == before
 
 
+def test_the_smoke_grid_has_as_many_seeds_as_are_asked_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    command = ["benchmark", "smoke", "--learners", "ppo", "--seeds", "2", "--first-seed", "7", "--jobs", "1"]
+    assert main([*command, "--steps", "60"]) == 0
+    told = capsys.readouterr().out
+    assert "2 cells, 0 already finished" in told and re.search(r"\| Safe Pendulum \| PPO \| [^|]+ \| 2 \| ", told)
+    assert {path.stem[-1] for path in Path("results").glob("*.json")} == {"7", "8"}
+
+
 def test_the_study_of_exploration_keeps_its_cells_and_writes_its_tables(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
