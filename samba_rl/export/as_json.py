@@ -11,7 +11,7 @@ import numpy as np
 from samba_rl.errors import UserError
 from samba_rl.export.description import Description, Floats, Layer, Monitor
 from samba_rl.export.reading import content, damaged, sound
-from samba_rl.runs.policy_file import FORMAT, SEVERAL, VERSION
+from samba_rl.runs.policy_file import FORMAT, SEVERAL, VERSION, plain_layers
 
 
 def encode(policy: Description, stem: str) -> bytes:  # noqa: ARG001 - a JSON file does not contain its name
@@ -32,8 +32,8 @@ def encode(policy: Description, stem: str) -> bytes:  # noqa: ARG001 - a JSON fi
             "squash": policy.squash,
         },
         "dt": policy.dt,
-        **({"gate": _plain(policy.gate)} if policy.gate else {}),
-        "layers": _plain(policy.layers),
+        **({"gate": plain_layers(policy.gate)} if policy.gate else {}),
+        "layers": plain_layers(policy.layers),
         "activation": "tanh",
         "std": policy.std.tolist(),
         "monitor": None
@@ -42,10 +42,6 @@ def encode(policy: Description, stem: str) -> bytes:  # noqa: ARG001 - a JSON fi
         "provenance": dict(policy.provenance),
     }
     return (json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode(errors="backslashreplace")
-
-
-def _plain(layers: tuple[Layer, ...]) -> list[dict[str, object]]:
-    return [{"weight": one.weight.tolist(), "bias": one.bias.tolist()} for one in layers]
 
 
 def load(path: Path) -> Description:

@@ -24,43 +24,8 @@ COMPILERS = ("cc", "gcc", "clang")
 SECONDS = 120
 """Longest time that compiling or running a file may take."""
 
-_DRIVER = Template("""#include <stdio.h>
-#include "$file"
-
-int main(void)
-{
-    double numbers[2][${P}_OBSERVATIONS];
-    while (fread(numbers, sizeof numbers, 1, stdin) == 1) {
-        ${p}_real first[${P}_OBSERVATIONS], observation[${P}_OBSERVATIONS], action[${P}_ACTIONS];
-        double results[${P}_ACTIONS + 2] = {0};
-        int i, failed;
-        for (i = 0; i < ${P}_OBSERVATIONS; i++) {
-            first[i] = numbers[0][i];
-            observation[i] = numbers[1][i];
-        }
-#ifdef ${P}_EXPERTS
-        {
-            const int expert = ${p}_begin(first);
-            failed = ${p}_act(observation, expert, action);
-            results[${P}_ACTIONS + 1] = expert;
-        }
-#else
-        (void)first;
-        failed = ${p}_act(observation, action);
-#endif
-        if (failed)
-            return 3;
-        for (i = 0; i < ${P}_ACTIONS; i++)
-            results[i] = action[i];
-#if ${P}_HAS_MONITOR
-        results[${P}_ACTIONS] = ${p}_monitor(observation);
-#endif
-        if (fwrite(results, sizeof results, 1, stdout) != 1)
-            return 4;
-    }
-    return 0;
-}
-""")
+DRIVER = Path(__file__).with_name("check.c")
+"""Program that runs a file; ${p} and ${P} stand for the prefix of its names."""
 
 
 def load(path: Path) -> Acts:
@@ -100,7 +65,8 @@ def _run(path: Path, text: str, prefix: str, compiler: str, observations: Floats
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
         (home / "policy.h").write_text(text, encoding="utf-8")
-        (home / "main.c").write_text(_DRIVER.substitute(p=prefix, P=prefix.upper(), file="policy.h"), encoding="utf-8")
+        program = Template(DRIVER.read_text(encoding="utf-8")).substitute(p=prefix, P=prefix.upper())
+        (home / "main.c").write_text(program, encoding="utf-8")
         commands = (
             ([compiler, "-std=c99", "-O1", "-o", str(home / "main"), str(home / "main.c"), "-lm"], b""),
             ([str(home / "main")], np.ascontiguousarray(observations, dtype=np.float64).tobytes()),

@@ -60,7 +60,7 @@ def network_record(task: Task, policy: NetworkPolicy) -> dict[str, Any]:
     """Return the network of a policy, its normalisation, its bounds and its noise as plain values."""
     actor, seen = policy.actor, len(task.observations)  # what follows them are the columns of the experts
     observation = {"centre": actor.centre[:seen].tolist(), "scale": actor.scale[:seen].tolist()}
-    gate = {"gate": _layers(policy.gate.layers())} if isinstance(policy, MixturePolicy) else {}
+    gate = {"gate": plain_layers(policy.gate.layers())} if isinstance(policy, MixturePolicy) else {}
     return {
         "format": FORMAT,
         "version": SEVERAL if gate else VERSION,
@@ -68,13 +68,14 @@ def network_record(task: Task, policy: NetworkPolicy) -> dict[str, Any]:
         "action": {**_actions(task), "squash": policy.settings.mean_bound},
         "dt": task.dt,
         **gate,
-        "layers": _layers((layer.weight, layer.bias) for layer in actor.layers),
+        "layers": plain_layers((layer.weight, layer.bias) for layer in actor.layers),
         "activation": "tanh",
         "std": policy.std.tolist(),
     }
 
 
-def _layers(layers: Iterable[tuple[Tensor, Tensor]]) -> list[dict[str, Any]]:
+def plain_layers(layers: Iterable[tuple[Any, Any]]) -> list[dict[str, Any]]:
+    """Return layers, each of them weights and biases as tensors or arrays, as plain values."""
     return [{"weight": weight.tolist(), "bias": bias.tolist()} for weight, bias in layers]
 
 
