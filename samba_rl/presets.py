@@ -53,7 +53,7 @@ _MODEL = {
         # Over a quarter of the episodes start inside the hazard, so the worst tenth depends on luck; what the policy
         # does shows in the worst quarter.
         constraint=ConstraintSettings(alpha=0.75),
-        multiplier=MultiplierSettings(cap=10.0),
+        multiplier=MultiplierSettings(cap=20.0, slack=0.33),
         update=ProximalSettings(minibatch=10_000),
     ),
     "safe-cart-pole-double-pendulum": ModelBasedSettings(imagination=ImaginationSettings(trajectories=400, most=1.0)),

@@ -26,12 +26,17 @@ ROUNDS = 3
 """Largest number of times that a policy which looks too unsafe is improved further with more caution."""
 ROUND_SHARE = 0.25
 """Control iterations of such a round, as a share of those planned: at first or, if that is none, after each trial."""
+WAYPOINTS = 8
+"""Policies on the way of an improvement that stand by in case its end is refused."""
 STRIDE = 2
 """Control iterations between two policies that are kept to choose from at the end."""
 FIRST_LOOK = 1 / 3
 """Share of its control iterations after which a copy that seeks information must have gained something."""
 PLATEAU = 2.0
 """Standard errors by which the cost must have fallen for a policy to be worth improving further."""
+GRACE = 0.35
+"""Share by which a trial may exceed the target that stands in for an infeasible limit: the safest known policy would
+keep to that, but it often does next to nothing, and its trial teaches nothing."""
 MEMORY = 0.95
 """Share of the average of the last policies that remains after a control iteration: about 20 of them count."""
 
@@ -54,7 +59,7 @@ class Improvement:
     controls: int = 0
     """Control iterations planned by now."""
     usual: int = 0
-    """Control iterations planned after each trial."""
+    """Control iterations planned after each trial or, after the last one, those that finish the policy."""
     control: int = 0
     """Control iterations done."""
     cost_alone: bool = False
@@ -65,6 +70,8 @@ class Improvement:
     """Policies, critics and multipliers to choose from once all starts are done."""
     candidates: list[State] = field(default_factory=list)
     """Latest policies, to choose from at the end."""
+    way: list[State] = field(default_factory=list)
+    """Policies on the way, since the policy last started afresh: the furthest that passes may stand in for the end."""
     average: dict[str, Tensor] = field(default_factory=dict)
     """Moving average of the last policies, which has less of the noise of single steps; one more to choose from."""
     costs: list[float] = field(default_factory=list)
@@ -83,10 +90,15 @@ class Improvement:
     """Whether the policy for the trial, or the one to hand over, has been chosen."""
 
     def keep(self, policy: NetworkPolicy, count: int) -> None:
-        """Keep the policy to choose from at the end if it is one of the `count` latest, and average the last ones."""
-        if not (self.last or self.finishing):
+        """Keep the policy if it is a waypoint or one of the `count` latest to choose from; average the last ones."""
+        waypoint = self.base is None and self.control % max(1, (self.planned or self.usual) // WAYPOINTS) == 0
+        if not (waypoint or self.last or self.finishing):
             return
         state = Candidate.of("", policy).state
+        if waypoint:
+            self.way.append(state)
+        if not (self.last or self.finishing):
+            return
         if count > 1:
             old = self.average or state
             self.average = {name: MEMORY * old[name] + (1 - MEMORY) * value for name, value in state.items()}
@@ -97,11 +109,13 @@ class Improvement:
         """Plan control iterations of a fresh policy, for the cost alone."""
         self.starts, self.cost_alone, self.controls = self.starts - 1, True, self.control + controls
         self.costs.clear()
+        self.way.clear()
 
     def end_starts(self) -> list[State]:
         """Return and forget the policies to choose from, with their critics and multipliers."""
         rivals, self.rivals = self.rivals, []
         self.costs.clear()
+        self.way.clear()
         return rivals
 
     def begin_exploring(self, base: State, controls: int) -> None:
@@ -186,7 +200,7 @@ class Gate:
         *,
         shielded: bool,
     ) -> None:
-        self.shield = Shield(constraints, multipliers, trajectories)
+        self.shield = Shield(constraints, multipliers, trajectories, lambda index: feasibility.safest(index).best)
         self.verdict: Verdict | None = None
         """Judgement of the policy that makes the next trial, or of the one that was handed over."""
         self.actor: Candidate | None = None
@@ -218,9 +232,11 @@ class Gate:
         if self._too_unsafe(refused) and work.extend():
             return []
         work.cleared = True
-        if refused.passes:
+        relaxed = all(self._multipliers.each[index].relaxed for index in refused.missed)
+        if refused.passes or (relaxed and refused.excess <= GRACE):
             return []
-        instead = [*self._more_careful(policy, [own]), *self._known()]
+        on_the_way = [replace(own, name="a policy on the way to it", state=state) for state in work.way]
+        instead = [*self._more_careful(policy, [own]), *on_the_way, *self._known()]
         self.actor, self.verdict = self.shield.best(policy, [*latest, *instead], imagine, seed)
         if any(self.actor is one for one in latest):
             return [Notice(f"trial {number}: no known policy looks safe enough; {self._missed(refused)}")]
@@ -258,7 +274,8 @@ class Gate:
         if self._shielded:
             if self._too_unsafe(verdict) and work.extend():
                 return []
-            chosen, verdict = self.shield.best(policy, [chosen, *self._known()], imagine, seed)
+            on_the_way = [Candidate("a policy on the way to the last one", state) for state in work.way]
+            chosen, verdict = self.shield.best(policy, [chosen, *on_the_way, *self._known()], imagine, seed)
         work.cleared = True
         self.verdict = verdict
         policy.load_state_dict(chosen.state)

@@ -7,6 +7,7 @@ from typing import final
 
 from samba_rl.improve.constraints import Constraint
 from samba_rl.improve.limits import MultiplierSettings
+from samba_rl.improve.results import Estimate
 from samba_rl.types import State
 
 LEAST_CAUTION = 0.25
@@ -44,6 +45,16 @@ class Multiplier:
         if self.least is None or self.settings.slack is None or not self.infeasible:
             return self.limit
         return (1 + self.settings.slack) * self.least
+
+    @property
+    def relaxed(self) -> bool:
+        """Return whether the target follows the least value, because the limit seems infeasible."""
+        return self.infeasible and self.settings.slack is not None
+
+    def note_least(self, estimate: Estimate) -> None:
+        """Take a fresh estimate of the least value, unless the limit would silently become feasible."""
+        if estimate.value > self.limit:
+            self.least, self.least_error = estimate
 
     @property
     def aim(self) -> float:

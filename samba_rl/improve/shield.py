@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, final
 
@@ -28,6 +28,9 @@ MOST = 3.0
 """Largest factor by which past underestimates raise a bound."""
 EVIDENCE = 5.0
 """Real episodes that weigh as much as the model's judgement of a policy."""
+
+NOTHING: Mapping[int, Tensor] = {}
+"""No target is relative to the safest policy."""
 
 SHARE = 10
 """Imagined trajectories that follow the same function of the model, so that functions can be told apart."""
@@ -91,6 +94,11 @@ class Verdict:
         return max((bound / most - 1 if most > 0 else bound for bound, most in rows), default=0.0)
 
     @property
+    def missed(self) -> tuple[int, ...]:
+        """Return the indices of the constraints whose bounds are above their ceilings."""
+        return tuple(i for i, (bound, most) in enumerate(zip(self.bounds, self.ceilings, strict=True)) if bound > most)
+
+    @property
     def passes(self) -> bool:
         """Return whether every bound is within its ceiling."""
         return self.excess <= 0
@@ -132,9 +140,18 @@ class Candidate:
 class Shield:
     """Judges policies by what the model imagines and by how well past trials were predicted."""
 
-    def __init__(self, constraints: tuple[Constraint, ...], multipliers: Multipliers, trajectories: int) -> None:
-        """Judge on so many fresh imagined trajectories, and on three times as many while the sampling error decides."""
-        self._constraints, self._multipliers = constraints, multipliers
+    def __init__(
+        self,
+        constraints: tuple[Constraint, ...],
+        multipliers: Multipliers,
+        trajectories: int,
+        safest: Callable[[int], NetworkPolicy],
+    ) -> None:
+        """Judge on so many fresh imagined trajectories, and on three times as many while the sampling error decides.
+
+        `safest` returns the safest known policy for the constraint with that index, if its limit looks infeasible.
+        """
+        self._constraints, self._multipliers, self._safest = constraints, multipliers, safest
         self._trajectories = -(-trajectories // SHARE) * SHARE
         self.tried: list[Candidate] = []
         """The latest policies that made a trial, after the best of those before them."""
@@ -152,17 +169,25 @@ class Shield:
         """Return by how much trials cost more than predicted, at least 0: what an untried policy must make up for."""
         return max(0.0, self._surplus / (self._trials + 1))
 
-    def judge(self, policy: NetworkPolicy, candidate: Candidate, imagine: Imagine, seed: int) -> Verdict:
+    def judge(
+        self,
+        policy: NetworkPolicy,
+        candidate: Candidate,
+        imagine: Imagine,
+        seed: int,
+        safest: Mapping[int, Tensor] = NOTHING,
+    ) -> Verdict:
         """Judge a candidate, loaded into `policy`; candidates judged with the same seed meet the same random numbers.
 
         The bound contains the sampling error, the model's uncertainty (by how much the value differs between functions
         that it holds possible) and the factor learned from past trials; a policy's own trial counts beside the model's
-        judgement.
+        judgement. Where the target is a multiple of what the `safest` policy reaches, what the model does not know
+        raises both alike: then the bound contains the sampling error of their difference alone. See `_yardsticks`.
         """
         policy.load_state_dict(candidate.state)
         ceilings = self._multipliers.targets
-        traces = self._traces(policy, imagine(None, share=SHARE), seed, ceilings)
-        bounds = [f * self._bound(one, traces) for f, one in zip(self.factors(), self._constraints, strict=True)]
+        traces = self._traces(policy, imagine(None, share=SHARE), seed, safest)
+        bounds = [bound for _, bound in self._values(traces, safest)]
         cost, amounts = self._means(traces)
         if candidate.starts is None:
             return Verdict(cost + self.optimism, amounts, tuple(bounds), ceilings)
@@ -184,7 +209,8 @@ class Shield:
     ) -> tuple[Candidate, Verdict]:
         """Return the cheapest candidate that passes, or else the one nearest to passing, with its verdict."""
         scratch = copy.deepcopy(policy)
-        judged = [(one, self.judge(scratch, one, imagine, seed)) for one in candidates]
+        safest = self._yardsticks(scratch, imagine, seed)
+        judged = [(one, self.judge(scratch, one, imagine, seed, safest)) for one in candidates]
         return min(judged, key=lambda pair: (max(0.0, pair[1].excess), pair[1].cost))
 
     def note(self, candidate: Candidate, policy: NetworkPolicy, imagine: Imagine, seed: int, trial: Traces) -> None:
@@ -218,21 +244,46 @@ class Shield:
         """Return the mean cost of a trajectory and the mean amount of each constraint."""
         return -float(traces.returns.mean()), tuple(float(one.amounts(traces).mean()) for one in self._constraints)
 
-    def _traces(self, policy: NetworkPolicy, source: Source, seed: int, ceilings: tuple[float, ...]) -> Traces:
+    def _yardsticks(self, policy: NetworkPolicy, imagine: Imagine, seed: int) -> dict[int, Tensor]:
+        """Return the safest policy's contributions [3B] to each value whose target is a multiple of what it reaches.
+
+        They are scaled, so that their mean is the target. The least reachable value is estimated afresh with them, so
+        that the target is that of the present model.
+        """
+        found: dict[int, Tensor] = {}
+        for i, (constraint, multiplier) in enumerate(zip(self._constraints, self._multipliers.each, strict=True)):
+            if multiplier.relaxed:
+                policy.load_state_dict(self._safest(i).state_dict())
+                source, generator = imagine(None, share=SHARE), _seeded(policy, seed)
+                traces = Traces.joined([source(policy, n * self._trajectories, generator) for n in (1, 2)])
+                least = estimate(constraint, traces)
+                multiplier.note_least(least)
+                contributions = constraint.contributions(constraint.amounts(traces))
+                found[i] = contributions * (multiplier.target / least.value if least.value > 0 else 1.0)
+        return found
+
+    def _traces(self, policy: NetworkPolicy, source: Source, seed: int, safest: Mapping[int, Tensor]) -> Traces:
         """Imagine trajectories, and more of them while only the sampling error decides."""
         generator = _seeded(policy, seed)
         traces = source(policy, self._trajectories, generator)
-        for constraint, ceiling, factor in zip(self._constraints, ceilings, self.factors(), strict=True):
-            value = estimate(constraint, traces).value
-            if factor * value <= ceiling < factor * self._bound(constraint, traces):
+        for (value, bound), ceiling in zip(self._values(traces, safest), self._multipliers.targets, strict=True):
+            if value <= ceiling < bound:
                 return Traces.joined([traces, source(policy, 2 * self._trajectories, generator)])
         return traces
 
-    @staticmethod
-    def _bound(constraint: Constraint, traces: Traces) -> float:
-        """Return an upper confidence bound on the value of a constraint, as the model has it."""
-        value, error = estimate(constraint, traces)
-        return value + CONFIDENCE * math.hypot(error, between_functions(constraint, traces))
+    def _values(self, traces: Traces, safest: Mapping[int, Tensor]) -> Iterator[tuple[float, float]]:
+        """Yield the value of each constraint, as past trials suggest it, and an upper confidence bound on it."""
+        rows = zip(self._constraints, self._multipliers.each, self.factors(), strict=True)
+        for i, (constraint, multiplier, factor) in enumerate(rows):
+            if i in safest:
+                each = constraint.contributions(constraint.amounts(traces))
+                beyond = (each - safest[i][: len(each)]).reshape(-1, SHARE).mean(1)
+                value = multiplier.target + float(beyond.mean())
+                yield value, value + CONFIDENCE * float(beyond.std()) / math.sqrt(len(beyond))
+            else:
+                value, error = estimate(constraint, traces)
+                doubt = math.hypot(error, between_functions(constraint, traces))
+                yield factor * value, factor * (value + CONFIDENCE * doubt)
 
     def state_dict(self) -> State:
         """Return the memory of past trials."""

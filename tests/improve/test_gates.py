@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, cast
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 import torch
 from torch import Tensor
 
 from samba_rl.improve.constraints import CVaR
-from samba_rl.improve.gates import MEMORY, ROUNDS, STRANDED, Gate, Improvement, is_stranded
+from samba_rl.improve.gates import GRACE, MEMORY, ROUNDS, STRANDED, Gate, Improvement, is_stranded
 from samba_rl.improve.limits import MultiplierSettings
 from samba_rl.improve.multipliers import Multipliers
 from samba_rl.improve.policies import GaussianPolicy
@@ -36,6 +37,9 @@ class Known:
 
     def safest_known(self) -> list[GaussianPolicy]:
         return [going(speed) for speed in self._speeds]
+
+    def safest(self, index: int) -> SimpleNamespace:
+        return SimpleNamespace(best=going(self._speeds[index]))
 
 
 def imagine(starts: Tensor | None, *, share: int = 1) -> Source:
@@ -92,6 +96,76 @@ def test_an_unsafe_policy_is_improved_further_with_more_caution_and_then_replace
     (notice,) = gate.before_trial(going(UNSAFE), work, imagine, 0, 3)
     assert notice.text.startswith("trial 3: the safest known policy takes its place; CVaR 0.9 of the edge cost")
     assert work.cleared and acting_speed(gate) == 0.0
+
+
+@pytest.mark.parametrize(("excess", "made"), [(0.9, True), (1.1, False)])
+def test_a_trial_may_exceed_the_target_of_an_infeasible_limit_by_some_grace(excess: float, made: bool) -> None:
+    """The safest policy may do next to nothing; a trial of it teaches nothing."""
+    gate, multipliers = gate_of(0.3)
+    judged, (multiplier,) = going(0.3), multipliers.each
+    multiplier.least = 100.0
+    _, verdict = gate.shield.best(judged, [Candidate.of("", judged)], imagine, 0)
+    multiplier.limit = 0.0
+    speed = next(s / 1000 for s in range(300, 900) if _excess(gate, s / 1000) > excess * GRACE)
+    assert verdict.passes
+    work = Improvement(planned=8, controls=8, control=8, rounds=ROUNDS)
+    notices = gate.before_trial(going(speed), work, imagine, 0, 3)
+    assert work.cleared and (acting_speed(gate) == pytest.approx(speed)) is made
+    assert len(notices) == (not made)
+    policy = going(speed)
+    gate.hand_over(policy, ended(speed, rounds=ROUNDS), imagine, 0)
+    assert speed_of(policy) == pytest.approx(0.3)  # what is handed over gets no grace
+
+
+def _excess(gate: Gate, speed: float) -> float:
+    return gate.shield.best(going(speed), [Candidate.of("", going(speed))], imagine, 0)[1].excess
+
+
+def test_a_limit_that_can_be_kept_has_no_grace() -> None:
+    gate, _ = gate_of(0.0)
+    speed = next(s / 20_000 for s in range(4000, 4400) if _excess(gate, s / 20_000) > 0)
+    assert _excess(gate, speed) < GRACE
+    work = Improvement(planned=8, controls=8, control=8, rounds=ROUNDS)
+    (notice,) = gate.before_trial(going(speed), work, imagine, 0, 3)
+    assert "takes its place" in notice.text and acting_speed(gate) == 0
+
+
+def on_the_way(*speeds: float, **given: Any) -> Improvement:
+    """Return the work of an improvement whose policies had these speeds, one per control iteration."""
+    work = Improvement(planned=len(speeds), controls=len(speeds), rounds=ROUNDS, **given)
+    for speed in speeds:
+        work.control += 1
+        work.keep(going(speed), 1)
+    return work
+
+
+def test_the_furthest_policy_on_the_way_that_passes_takes_the_place_of_one_that_is_refused() -> None:
+    gate, _ = gate_of(0.0)
+    work = on_the_way(0.05, 0.1, 0.15, 0.2, 0.3, UNSAFE)
+    (notice,) = gate.before_trial(going(UNSAFE), work, imagine, 0, 3)
+    assert notice.text.startswith("trial 3: a policy on the way to it takes its place; CVaR 0.9 of the edge cost")
+    assert acting_speed(gate) == pytest.approx(0.2) and work.cleared
+
+
+def test_a_policy_on_the_way_is_handed_over_before_the_safest_one() -> None:
+    gate, _ = gate_of(0.0)
+    policy, work = going(UNSAFE), on_the_way(0.1, 0.3, UNSAFE, last=True)
+    (notice,) = gate.hand_over(policy, work, imagine, 0)
+    assert notice.text == "a policy on the way to the last one is handed over; it looks better"
+    assert speed_of(policy) == pytest.approx(0.1)
+
+
+def test_eight_waypoints_are_kept_but_none_of_a_copy_or_of_policies_before_a_fresh_start() -> None:
+    work = on_the_way(*(number / 100 for number in range(1, 33)))
+    assert speeds_of(*work.way) == [pytest.approx(4 * number / 100) for number in range(1, 9)]
+    work.begin_exploring({}, 4)
+    work.control += 4
+    work.keep(going(0.5), 1)
+    assert len(work.way) == 8
+    work.end_exploring()
+    work.starts = 1
+    work.start_beside(8)
+    assert not work.way
 
 
 def test_where_nothing_is_safe_enough_that_is_said() -> None:

@@ -12,7 +12,7 @@ from samba_rl.improve.constraints import Constraint, CVaR
 from samba_rl.improve.limits import MultiplierSettings
 from samba_rl.improve.multipliers import Multipliers
 from samba_rl.improve.policies import GaussianPolicy
-from samba_rl.improve.shield import EVIDENCE, REMEMBERED, Candidate, Shield
+from samba_rl.improve.shield import EVIDENCE, REMEMBERED, SHARE, Candidate, Shield
 from samba_rl.tasks.rollout import RealSource
 from samba_rl.types import Policy, Source, Traces
 from tests.line import Line
@@ -48,9 +48,13 @@ def tried(speed: float, *, dearer: float = 0.0, amount: float = 0.0) -> Candidat
     return replace(candidate(speed), name=f"tried {speed}", starts=traces.x[:5, 0], cost=cost, amounts=(amount,))
 
 
-def shield(*limits: float) -> Shield:
+def shield(*limits: float, safest: float | None = None) -> Shield:
+    """Return a shield; with `safest` the limits look infeasible, and a policy of this speed is the safest known."""
     constraints: tuple[Constraint, ...] = tuple(CVaR(name="edge", limit=limit) for limit in limits)
-    return Shield(constraints, Multipliers(MultiplierSettings(margin=0.0), constraints), TRAJECTORIES)
+    multipliers = Multipliers(MultiplierSettings(margin=0.0, slack=0.3), constraints)
+    for one in multipliers.each:
+        one.least = None if safest is None else 100.0
+    return Shield(constraints, multipliers, TRAJECTORIES, lambda index: going(safest or 0.0))
 
 
 def chosen(speeds: tuple[float, ...], *limits: float) -> tuple[str, bool]:
@@ -189,3 +193,46 @@ def test_its_memory_is_kept() -> None:
     first, second = one.tried[-1], other.tried[-1]
     assert (second.name, second.cost, second.amounts) == (first.name, first.cost, first.amounts)
     assert first.starts is not None and second.starts is not None and torch.equal(first.starts, second.starts)
+
+
+def test_the_bound_on_a_relaxed_limit_is_relative_to_the_safest_policy_on_the_same_random_numbers() -> None:
+    judge = shield(0.001, safest=0.3)
+    _, verdict = judge.best(going(0.0), [candidate(0.3)], imagine, 0)
+    generator = Generator().manual_seed(0)
+    drawn = [SOURCE(going(0.3), n * TRAJECTORIES, generator) for n in (1, 2)]
+    amounts = EDGE.amounts(Traces.joined(drawn))
+    least = float(EDGE.value(amounts))
+    assert verdict.ceilings[0] == pytest.approx(1.3 * least)
+    # The same policy on the same numbers: by far the most of the contributions cancels.
+    own, safest = EDGE.contributions(EDGE.amounts(drawn[0])), EDGE.contributions(amounts)[:TRAJECTORIES]
+    groups = (own - 1.3 * safest).reshape(-1, SHARE).mean(1)
+    expected = 1.3 * least + float(groups.mean()) + 1.645 * float(groups.std()) / (TRAJECTORIES / SHARE) ** 0.5
+    assert verdict.bounds[0] == pytest.approx(expected)
+
+
+def test_what_the_model_does_not_know_of_both_policies_alike_does_not_count_on_a_relaxed_limit() -> None:
+    def doubtful(starts: Tensor | None, *, share: int = 1) -> Source:
+        def source(policy: Policy, n: int, generator: Generator) -> Traces:
+            traces = SOURCE(policy, n, generator)
+            function = torch.rand(n // share, generator=Generator().manual_seed(5)).repeat_interleave(share)
+            return replace(traces, safety=traces.safety * function[:, None, None])
+
+        return source
+
+    relaxed, standing = shield(0.001, safest=0.35), shield(0.001)
+    _, beside = relaxed.best(going(0.0), [candidate(0.36)], doubtful, 0)
+    _, alone = standing.best(going(0.0), [candidate(0.36)], doubtful, 0)
+    assert beside.passes and alone.bounds[0] > 1.15 * beside.bounds[0]
+    _, unsafe = relaxed.best(going(0.0), [candidate(0.5)], doubtful, 0)
+    assert not unsafe.passes and unsafe.missed == (0,)
+
+
+def test_the_least_value_is_estimated_afresh_but_makes_no_limit_feasible_in_silence() -> None:
+    judge = shield(0.001, safest=0.3)
+    judge.best(going(0.0), [candidate(0.4)], imagine, 0)
+    (multiplier,) = judge._multipliers.each
+    exact = EDGE.measure(SOURCE(going(0.3), 30_000, Generator().manual_seed(3)))
+    assert multiplier.least == pytest.approx(exact, rel=0.1) and 0 < multiplier.least_error < 0.1 * exact
+    multiplier.limit, multiplier.least = 2 * exact, 100.0
+    judge.best(going(0.0), [candidate(0.4)], imagine, 0)
+    assert multiplier.least == 100.0 and multiplier.infeasible
