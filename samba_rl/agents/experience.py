@@ -6,11 +6,13 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, final
 
 import torch
 from torch import Generator, Tensor
 
+from samba_rl.capture import Recorder
 from samba_rl.errors import UserError
 from samba_rl.events import Clock, Notice
 from samba_rl.improve.shield import Imagine
@@ -18,6 +20,7 @@ from samba_rl.models.exact import ExactPosterior
 from samba_rl.models.fit_report import FitReport
 from samba_rl.models.gp import GPDynamics
 from samba_rl.models.measured import unknown
+from samba_rl.models.recorded import recorded_rollout
 from samba_rl.models.settings import GPSettings
 from samba_rl.models.world import ModelSource
 from samba_rl.models.zeta import Zeta
@@ -113,6 +116,7 @@ class Imagination(Experience):
         self.shielded, self.restarts = shielded, settings.restart == "on"
         self._task, self._zeta, self._settings = task, zeta, settings
         self._device = torch.device(device)
+        self._run = partial(recorded_rollout, Recorder(self._device))
         self._data: Transitions | None = None
 
     def surprise(self, traces: Traces) -> float:
@@ -170,4 +174,6 @@ class Imagination(Experience):
             starts = self._data.x[self._data.step == 0]
         whole = isinstance(self.model.posterior, ExactPosterior)
         draw = self._settings.draw if whole else "marginals"
-        return ModelSource(self.model, zeta, draw, None if starts is None else starts.to(self._device), share)
+        return ModelSource(
+            self.model, zeta, draw, None if starts is None else starts.to(self._device), share, self._run
+        )

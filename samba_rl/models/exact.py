@@ -26,6 +26,7 @@ from samba_rl.models.likelihood import Hyper
 from samba_rl.models.marginals import Marginals, chunk_rows, in_chunks, in_dtype, remaining_variance
 from samba_rl.models.zeta import exact_loo, observed
 
+_BY_OUTPUT = frozenset({"z", "root", "alpha", "white", "inverse_diagonal", "inverse"})
 LEAST_ROWS = 128
 """Smallest number of queries in a chunk: products with fewer are limited by reading the inverse from memory."""
 
@@ -60,6 +61,8 @@ class ExactPosterior:
     """A [D, n, n]; None where it is not precise enough to predict with."""
     jitter: float
     """Jitter added to the diagonal, relative to the signal."""
+    surplus: Tensor | None = None
+    """Number of points over those that are not there to fill up the shapes []; None: there are no others."""
 
     @staticmethod
     def condition(inputs: Tensor, targets: Tensor, hyper: Hyper) -> ExactPosterior:
@@ -155,18 +158,9 @@ class ExactPosterior:
     def _output(self, index: int) -> ExactPosterior:
         """Return the posterior of one output; its tensors are views."""
         at = slice(index, index + 1)
-        return ExactPosterior(
-            hyper=Hyper(self.hyper.lengthscales[at], self.hyper.signal[at], self.hyper.noise[at]),
-            inputs=self.inputs,
-            targets=self.targets[:, at],
-            z=self.z[at],
-            root=self.root[at],
-            alpha=self.alpha[at],
-            white=self.white[at],
-            inverse_diagonal=self.inverse_diagonal[at],
-            inverse=None if self.inverse is None else self.inverse[at],
-            jitter=self.jitter,
-        )
+        parts = {name: value[at] for name, value in vars(self).items() if name in _BY_OUTPUT and value is not None}
+        hyper = Hyper(self.hyper.lengthscales[at], self.hyper.signal[at], self.hyper.noise[at])
+        return replace(self, hyper=hyper, targets=self.targets[:, at], **parts)
 
     def _predict(self, queries: Tensor, *, loo: bool, blur: float) -> Marginals:
         k = kernel(scaled(queries, self.hyper.lengthscales), self.z, self.hyper.signal)
@@ -182,6 +176,8 @@ class ExactPosterior:
         variance = remaining_variance(self.hyper.signal, explained)
         blurred = observed(variance, self.hyper.noise, blur)
         zeta = exact_loo(v, blurred, self.alpha, self.inverse_diagonal) if loo else None
+        if zeta is not None and self.surplus is not None:
+            zeta = zeta * self.surplus
         return Marginals(mean.T, variance.T, zeta)
 
 

@@ -20,6 +20,8 @@ from samba_rl.tasks.world import Step
 from samba_rl.types import Policy, Traces
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import numpy as np
     from numpy.typing import NDArray
 
@@ -48,9 +50,8 @@ class ModelWorld:
         share: int = 1,
         starts: Tensor | None = None,
     ) -> None:
-        self._model = model
+        self.model, self.zeta = model, zeta
         self._draw = draw
-        self._zeta = zeta
         self._noise = noise
         self._features = features
         self._share = share
@@ -62,7 +63,16 @@ class ModelWorld:
     @property
     def task(self) -> Task:
         """Return the task that is imagined."""
-        return self._model.task
+        return self.model.task
+
+    @property
+    def drawn(self) -> tuple[Functions | None, Tensor | None]:
+        """Return what `reset` drew beside the start: functions, and the states behind what was measured [n, nx]."""
+        return self._functions, self._latent
+
+    def go_on(self, functions: Functions | None, latent: Tensor | None, generator: Generator) -> None:
+        """Go on with episodes for which another world has `drawn` these."""
+        self._functions, self._latent, self._generator = functions, latent, generator
 
     def reset(self, n: int, generator: Generator, *, slots: Tensor | None = None, x: Tensor | None = None) -> Tensor:
         """Start n imagined episodes: see `World.reset`."""
@@ -70,13 +80,13 @@ class ModelWorld:
             raise UserError("imagined episodes all start together; call reset without slots")
         self._generator = generator
         if self._draw == "functions":
-            self._functions = Functions.draw(self._model, n, self._features, generator, share=self._share)
+            self._functions = Functions.draw(self.model, n, self._features, generator, share=self._share)
         if x is None and self._starts is not None:
             chosen = torch.randint(len(self._starts), (n,), generator=generator, device=self._starts.device)
-            x = self._starts[chosen].to(self._model.dtype)
+            x = self._starts[chosen].to(self.model.dtype)
         elif x is None:
-            x = self.task.start(n, generator, dtype=self._model.dtype)
-        noise, self._latent = self._model.imagined_noise, None
+            x = self.task.start(n, generator, dtype=self.model.dtype)
+        noise, self._latent = self.model.imagined_noise, None
         if self._noise and noise.measured is not None:
             self._latent = noise.measure(self.task, x, x, self._normal(x))  # what is true, given what was measured
         return x
@@ -87,9 +97,9 @@ class ModelWorld:
         outputs, zeta = self._sample(self.task.model_inputs(before, u))
         x_next = self._advance(self.task.carry(before, u), outputs)
         if self._latent is not None:
-            measure, self._latent = self._model.imagined_noise.measure, x_next
+            measure, self._latent = self.model.imagined_noise.measure, x_next
             x_next = measure(self.task, self.task.carry(x, u), x_next, self._normal(x_next))
-        costs = self._model.plausible(outputs[:, len(self.task.predicted) :]) if self.task.measured else None
+        costs = self.model.plausible(outputs[:, len(self.task.predicted) :]) if self.task.measured else None
         never = torch.zeros(len(x), dtype=torch.bool, device=x.device)
         return Step(x_next, self.task.charge(x, u, x_next, costs), never, never, zeta)
 
@@ -98,13 +108,13 @@ class ModelWorld:
         if self._functions is not None:
             change = self._functions(queries)
             if self._noise:
-                change = change + self._model.imagined_noise.motion.sqrt() * self._normal(change)
-            return change, None if self._zeta is None else self._zeta.predict(self._model, queries)[1]
-        if self._zeta is None:
-            prediction, zeta = self._model.predict(queries), None
+                change = change + self.model.imagined_noise.motion.sqrt() * self._normal(change)
+            return change, None if self.zeta is None else self.zeta.predict(self.model, queries)[1]
+        if self.zeta is None:
+            prediction, zeta = self.model.predict(queries), None
         else:
-            prediction, zeta = self._zeta.predict(self._model, queries)
-        variance = prediction.variance + self._model.imagined_noise.motion if self._noise else prediction.variance
+            prediction, zeta = self.zeta.predict(self.model, queries)
+        variance = prediction.variance + self.model.imagined_noise.motion if self._noise else prediction.variance
         return prediction.mean + variance.sqrt() * self._normal(prediction.mean), zeta
 
     def _normal(self, like: Tensor) -> Tensor:
@@ -144,12 +154,15 @@ class ModelSource:
     """Start states to draw from [k, nx]; None: where the task starts."""
     share: int = 1
     """Number of trajectories in a row that follow the same function."""
+    run: Callable[[ModelWorld, Policy, int, Generator], Traces] | None = None
+    """Runs a policy for so many episodes in the model's world; None: `rollout`."""
 
     def __call__(self, policy: Policy, n: int, generator: Generator) -> Traces:
         """Imagine n trajectories under the policy."""
         by_step = None if isinstance(self.zeta, InformationGain) else self.zeta
         world = ModelWorld(self.model, zeta=by_step, draw=self.draw, share=self.share, starts=self.starts)
-        traces = rollout(world, policy, n, generator=generator)
+        run = self.run
+        traces = run(world, policy, n, generator) if run else rollout(world, policy, n, generator=generator)
         if not isinstance(self.zeta, InformationGain):
             return traces
         return replace(traces, zeta=along(self.zeta, self.model, traces).to(traces.cost))

@@ -38,9 +38,15 @@ def rollout(world: World, policy: Policy, n: int, horizon: int | None = None, *,
     steps = task.horizon if horizon is None else horizon
     if n < 1 or steps < 1:
         raise UserError(f"rollout: {n} episodes of {steps} steps; both must be at least 1")
+    return follow(world, policy, world.reset(n, generator), steps, generator)
+
+
+@torch.no_grad()
+def follow(world: World, policy: Policy, x: Tensor, steps: int, generator: Generator) -> Traces:
+    """Follow the policy for so many steps from where the world's episodes have started, in states x [n, nx]."""
+    task, n = world.task, len(x)
     look = policy.camera if isinstance(policy, Remembering) else None
     acting = policy.begin(n) if isinstance(policy, Remembering) else policy
-    x = world.reset(n, generator)
     recent = no_costs_yet(task, x)
     active = torch.ones(n, dtype=torch.bool, device=x.device)
     terminated = torch.zeros_like(active)

@@ -9,7 +9,7 @@ from torch import Generator, Tensor, nn
 
 from samba_rl.improve.experts import MixturePolicy, NetworkPolicy
 from samba_rl.improve.updates.batch import Batch, Update, UpdateReport
-from samba_rl.improve.updates.networks import optimiser_state, restore_optimiser
+from samba_rl.improve.updates.networks import adam, optimiser_state, restore_optimiser
 from samba_rl.types import State
 
 MEMORY = 0.9
@@ -39,7 +39,7 @@ class ChoosingUpdate:
 
     def __init__(self, experts: Update, policy: MixturePolicy) -> None:
         self._experts, self._gate, self._passes = experts, policy.gate, policy.settings.gate_passes
-        self.gate_optimiser = torch.optim.Adam(policy.gate.parameters(), lr=policy.settings.gate_rate, fused=True)
+        self.gate_optimiser = adam(policy.gate.parameters(), policy.settings.gate_rate)
 
     @property
     def std_floor(self) -> float:

@@ -9,7 +9,8 @@ from torch import Generator
 
 from samba_rl.improve.advantages import Critics
 from samba_rl.improve.updates.batch import Batch, UpdateReport
-from samba_rl.improve.updates.networks import optimiser_state, part_sizes, random_order, restore_optimiser
+from samba_rl.improve.updates.minibatches import Minibatches
+from samba_rl.improve.updates.networks import optimiser_state, restore_optimiser
 from samba_rl.improve.updates.proximal import ProximalSettings
 from samba_rl.improve.updates.regression import CriticRegression
 from samba_rl.types import State
@@ -57,10 +58,9 @@ class NaturalUpdate:
         step = self._stepper.step(batch)
         with torch.no_grad():
             regression = self.regression.of(batch.critic_inputs, batch.targets)
-            count = len(batch.inputs)
-            sizes = part_sizes(count, self._settings.minibatch)
+            parts = Minibatches(len(batch.inputs), self._settings.minibatch, batch.inputs.device)
             for _ in range(self._settings.epochs):
-                regression.epoch(random_order(count, len(sizes), generator, batch.inputs.device), sizes)
+                regression.epoch(parts.draw(generator))
             losses = regression.losses().tolist()
         return UpdateReport(step.kl, 0.0, int(step.accepted), tuple(losses), step.nu)
 

@@ -1,27 +1,33 @@
-"""Parts that updates share: tanh networks with gradients in closed form, optimiser states, and minibatches."""
+"""Parts that updates share: tanh networks with gradients in closed form, and optimisers with their states."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import final
 
 import torch
-from torch import Generator, Tensor
+from torch import Tensor, nn
 
 from samba_rl.errors import UserError
 from samba_rl.improve.policies import tanh_
 from samba_rl.types import State
+
+PARTS = 64
+"""Parts of a sum over many steps that an accelerator forms at once."""
 
 
 @final
 class Networks:
     """K tanh networks of one shape side by side, with their gradients in closed form; for use without autograd."""
 
-    def __init__(self, layers: Sequence[tuple[Tensor, Tensor]], *others: Tensor, only: Tensor | None = None) -> None:
+    only: Tensor | None = None
+    """Indices [k] of the networks that are evaluated, as if there were no others; the gradients of those stay as they
+    are. None: all of them."""
+
+    def __init__(self, layers: Sequence[tuple[Tensor, Tensor]], *others: Tensor) -> None:
         """Wrap the weights [K, ni, no] and biases [K, 1, no] of each layer, or those of one `nn.Linear` each.
 
-        `others` are parameters outside the layers whose gradients the caller sets. With `only`, indices [k], just these
-        of the K networks are evaluated, as if there were no others, whose gradients are zero.
+        `others` are parameters outside the layers whose gradients the caller sets.
         """
         parameters = [*others, *(parameter for layer in layers for parameter in layer)]
         sizes = [parameter.numel() for parameter in parameters]
@@ -35,7 +41,6 @@ class Networks:
         rest = views[len(others) :]
         self._weights, self._biases = _stacked([w for w, _ in layers], [b for _, b in layers])
         self._weight_gradients, self._bias_gradients = _stacked(rest[::2], rest[1::2])
-        self._only = only
         self._activations: list[Tensor] = []
 
     def forward(self, inputs: Tensor) -> Tensor:
@@ -51,7 +56,7 @@ class Networks:
         weights = self._used(self._weights)
         for i in reversed(range(len(weights))):
             before = self._activations.pop()
-            self._set(self._weight_gradients[i], before.mT @ slope)
+            self._set(self._weight_gradients[i], _summed(before, slope))
             self._set(self._bias_gradients[i], slope.sum(1, keepdim=True))
             if i:
                 slope = slope @ weights[i].mT
@@ -59,61 +64,84 @@ class Networks:
                 torch.ops.aten.tanh_backward.grad_input(slope, before, grad_input=slope)
 
     def _used(self, parameters: list[Tensor]) -> list[Tensor]:
-        return parameters if self._only is None else [each[self._only] for each in parameters]
+        return parameters if self.only is None else [each[self.only] for each in parameters]
 
     def _set(self, gradient: Tensor, value: Tensor) -> None:
-        if self._only is None:
+        if self.only is None:
             gradient.copy_(value)
         else:
-            gradient[self._only] = value
+            gradient[self.only] = value
 
     def limit(self, norm: float) -> None:
         """Shorten the gradient to this norm if it is longer."""
         self.gradient *= (norm / (self.gradient.norm() + 1e-6)).clamp(max=1)
 
 
+def _summed(before: Tensor, slope: Tensor) -> Tensor:
+    """Sum the products of inputs [K, N, ni] and slopes [K, N, no] over the N steps: [K, ni, no]."""
+    count, steps, _ = before.shape
+    if before.device.type == "cpu" or steps % PARTS:
+        return before.mT @ slope
+    a, b = (each.reshape(count * PARTS, steps // PARTS, -1) for each in (before, slope))
+    return (a.mT @ b).view(count, PARTS, a.shape[-1], b.shape[-1]).sum(1)
+
+
+def adam(parameters: Iterable[nn.Parameter], rate: float) -> torch.optim.Adam:
+    """Make the optimiser of parameters; on a GPU its state and rate stay where they are, so steps can be recorded."""
+    own = list(parameters)
+    if own[0].device.type == "cpu":
+        return torch.optim.Adam(own, lr=rate, fused=True)
+    lr = torch.full((), rate, device=own[0].device)
+    optimiser = torch.optim.Adam(own, lr=lr, fused=True, capturable=True)
+    optimiser.param_groups[0]["rate"] = rate  # what `lr` holds, without waiting for the device
+    for parameter in own:
+        step = torch.zeros((), dtype=torch.float32, device=parameter.device)
+        moments = {"exp_avg": torch.zeros_like(parameter), "exp_avg_sq": torch.zeros_like(parameter)}
+        optimiser.state[parameter] = {"step": step, **moments}
+    return optimiser
+
+
+def rate_of(optimiser: torch.optim.Adam) -> float:
+    """Return the learning rate."""
+    (group,) = optimiser.param_groups
+    return float(group["rate"] if "rate" in group else group["lr"])
+
+
+def set_rate(optimiser: torch.optim.Adam, rate: float) -> None:
+    """Set the learning rate."""
+    (group,) = optimiser.param_groups
+    if isinstance(group["lr"], Tensor):
+        group["lr"].fill_(rate)
+        group["rate"] = rate
+    else:
+        group["lr"] = rate
+
+
 def optimiser_state(optimiser: torch.optim.Adam) -> State:
     """Return copies of the learning rate and of Adam's moments for each parameter."""
     (group,) = optimiser.param_groups
     moments = [{name: value.clone() for name, value in optimiser.state.get(p, {}).items()} for p in group["params"]]
-    return {"rate": group["lr"], "moments": moments}
+    return {"rate": rate_of(optimiser), "moments": moments}
 
 
 def restore_optimiser(optimiser: torch.optim.Adam, state: State) -> None:
     """Restore what `optimiser_state` returned."""
     (group,) = optimiser.param_groups
-    group["lr"] = float(state["rate"])
+    set_rate(optimiser, float(state["rate"]))
     for parameter, moments in zip(group["params"], state["moments"], strict=True):
-        optimiser.state.pop(parameter, None)
-        if moments:
-            kept = {"step": (), "exp_avg": parameter.shape, "exp_avg_sq": parameter.shape}
-            if {name: tuple(value.shape) for name, value in moments.items()} != kept:
-                raise UserError(f"an optimiser's state does not fit a parameter of shape {list(parameter.shape)}")
-            optimiser.state[parameter] = {name: value.to(parameter, copy=True) for name, value in moments.items()}
+        kept = {"step": (), "exp_avg": parameter.shape, "exp_avg_sq": parameter.shape}
+        if moments and {name: tuple(value.shape) for name, value in moments.items()} != kept:
+            raise UserError(f"an optimiser's state does not fit a parameter of shape {list(parameter.shape)}")
+        if parameter.device.type == "cpu":
+            optimiser.state.pop(parameter, None)
+            if moments:
+                optimiser.state[parameter] = {name: value.to(parameter, copy=True) for name, value in moments.items()}
+            continue
+        for name, value in optimiser.state[parameter].items():
+            value.copy_(moments[name]) if moments else value.zero_()
 
 
 def _stacked(weights: list[Tensor], biases: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
     """Return views [K, ni, no] and [K, 1, no], of `nn.Linear`'s [no, ni] and [no] too."""
-    weights = [weight.T[None] if weight.dim() == 2 else weight for weight in weights]
-    return weights, [bias.view(len(weight), 1, -1) for weight, bias in zip(weights, biases, strict=True)]
-
-
-def cut(tensors: list[Tensor], sizes: list[int], dim: int) -> Iterator[tuple[Tensor, ...]]:
-    """Iterate over minibatches of these sizes: slices of all tensors along a dimension."""
-    return zip(*(torch.split(tensor, sizes, dim) for tensor in tensors), strict=True)
-
-
-def part_sizes(count: int, wanted: int) -> list[int]:
-    """Divide `count` steps into minibatches of nearly equal sizes, about the wanted one."""
-    parts = max(1, round(count / wanted))
-    return [(part + 1) * count // parts - part * count // parts for part in range(parts)]
-
-
-def shuffled(tensors: list[Tensor], dim: int, order: Tensor | None) -> list[Tensor]:
-    """Reorder tensors along a dimension; None leaves them as they are."""
-    return tensors if order is None else [each.index_select(dim, order) for each in tensors]
-
-
-def random_order(count: int, parts: int, generator: Generator, device: torch.device) -> Tensor | None:
-    """Draw the order of one pass; None for a single minibatch, which needs no order."""
-    return None if parts == 1 else torch.randperm(count, generator=generator, device=device)
+    weights = [(weight.T[None] if weight.dim() == 2 else weight).detach() for weight in weights]
+    return weights, [bias.detach().view(len(weight), 1, -1) for weight, bias in zip(weights, biases, strict=True)]

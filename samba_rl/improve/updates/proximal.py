@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Annotated, Literal, NamedTuple, final
+import math
+from dataclasses import dataclass, replace
+from typing import Annotated, Literal, final
 
 import torch
-from torch import Generator, Tensor, nn
+from torch import Generator, Tensor
 
+from samba_rl.capture import Recorder, side_by_side
 from samba_rl.improve.advantages import Critics
-from samba_rl.improve.policies import GaussianPolicy, tanh_
+from samba_rl.improve.policies import GaussianPolicy
 from samba_rl.improve.updates.batch import Batch, UpdateReport
-from samba_rl.improve.updates.networks import (
-    Networks,
-    cut,
-    optimiser_state,
-    part_sizes,
-    random_order,
-    restore_optimiser,
-    shuffled,
-)
-from samba_rl.improve.updates.regression import CriticRegression
+from samba_rl.improve.updates.density import density_of
+from samba_rl.improve.updates.minibatches import Minibatches, Order, mean, spread
+from samba_rl.improve.updates.networks import Networks, adam, optimiser_state, rate_of, restore_optimiser, set_rate
+from samba_rl.improve.updates.regression import CriticRegression, Regression
 from samba_rl.ranges import Count, In, Rate
 from samba_rl.types import State
 
@@ -67,37 +63,39 @@ class ProximalUpdate:
         self.std_floor = policy.settings.std_floor
         """Lower bound of the policy's standard deviation after every step, in half widths of the action range."""
         self._policy = policy
-        self.policy_optimiser = torch.optim.Adam(policy.parameters(), lr=settings.policy_rate, fused=True)
+        self._actor = Networks([(layer.weight, layer.bias) for layer in policy.layers], policy.log_std)
+        self.policy_optimiser = adam(policy.parameters(), settings.policy_rate)
         self.regression = CriticRegression(critics, settings)
+        self.recorder = Recorder(policy.log_std.device)
 
     @torch.no_grad()
     def __call__(self, batch: Batch, generator: Generator) -> UpdateReport:
         """Learn from a batch."""
-        settings, count = self.settings, len(batch.inputs)
+        settings, device = self.settings, batch.inputs.device
         regression = self.regression.of(batch.critic_inputs, batch.targets)
         advantage = batch.lagrangian
         if settings.standardise:
             advantage = advantage - advantage.mean()
             # Small beside the advantages themselves, so that their unit does not matter.
             advantage = advantage / (advantage.std(correction=0) + 1e-8 * advantage.abs().amax()).clamp(min=1e-30)
-        linear = [layer for layer in self._policy.network if isinstance(layer, nn.Linear)]
-        actor = Networks([(layer.weight, layer.bias) for layer in linear], self._policy.log_std)
-        old = self._density(actor.forward(batch.inputs[None])[0], batch.raw).log
-        sizes = part_sizes(count, settings.minibatch)
+        parts = Minibatches(len(batch.inputs), settings.minibatch, device, fill=self.recorder.records)
+        steps = parts.filled([batch.inputs, batch.raw, advantage], 0)
+        steps.append(self.recorder(self._log_density, *steps[:2]))
+        regression = replace(regression, tensors=parts.filled(regression.tensors, 1))
+        floor = torch.full((), math.log(self.std_floor) if self.std_floor > 0 else -math.inf, device=device)
+        # One minibatch is the same in all passes; nothing is to be decided between them unless the policy may rest.
+        alike = settings.epochs if parts.one and settings.kl_stop is None else 1
         moving, epochs = True, 0
-        for _ in range(settings.epochs):
-            order = random_order(count, len(sizes), generator, advantage.device)
-            if moving:
-                steps = shuffled([batch.inputs, batch.raw, advantage, old], 0, order)
-                divergences = [self._policy_step(actor, *part) for part in cut(steps, sizes, dim=0)]
-                moving = settings.kl_stop is None or not float(torch.stack(divergences).mean()) > settings.kl_stop
-                epochs += 1
-            regression.epoch(order, sizes)
-        log_ratio = self._density(actor.forward(batch.inputs[None])[0], batch.raw).log - old
-        change = log_ratio.expm1()
-        divergence, outside = (change - log_ratio).mean(), (change.abs() > settings.clip).float().mean()
+        for _ in range(settings.epochs // alike):
+            order = parts.draw(generator)
+            if not moving:
+                self.recorder(Regression.epoch, regression, order, times=alike)
+                continue
+            divergence = self.recorder(self._pass, steps, regression, order, floor, times=alike)
+            moving = settings.kl_stop is None or not float(divergence) > settings.kl_stop
+            epochs += alike
         # One transfer, so that the device is waited for once.
-        kl, clipped, *critic_loss = torch.stack([divergence, outside, *regression.losses()]).tolist()
+        kl, clipped, *critic_loss = self.recorder(self._outcome, steps, regression, parts.whole).tolist()
         self._adapt_rate(kl)
         return UpdateReport(kl, clipped, epochs, tuple(critic_loss))
 
@@ -125,46 +123,48 @@ class ProximalUpdate:
         if target is None or target / 2 <= kl <= 2 * target:
             return
         factor = 1.5 if kl < target / 2 else 1 / 1.5
-        for group in self.policy_optimiser.param_groups:
-            group["lr"] = min(10 * first, max(first / 10, group["lr"] * factor))
+        rate = rate_of(self.policy_optimiser)
+        set_rate(self.policy_optimiser, min(10 * first, max(first / 10, rate * factor)))
 
-    def _policy_step(self, actor: Networks, inputs: Tensor, raw: Tensor, advantage: Tensor, old: Tensor) -> Tensor:
+    def _pass(self, steps: list[Tensor], regression: Regression, order: Order, floor: Tensor) -> Tensor:
+        """Move policy and critics once through the batch; return an estimate of the policy's divergence before."""
+
+        def move() -> Tensor:
+            each = [self._policy_step(floor, share, *part) for share, part in order.parts(steps, dim=0)]
+            return torch.stack(each).mean()
+
+        divergence, _ = side_by_side(move, lambda: regression.epoch(order))
+        assert divergence is not None
+        return divergence
+
+    def _policy_step(
+        self, floor: Tensor, share: Tensor | None, inputs: Tensor, raw: Tensor, advantage: Tensor, old: Tensor
+    ) -> Tensor:
         """Take one gradient step and return an estimate of the divergence before it."""
-        settings = self.settings
-        density = self._density(actor.forward(inputs[None])[0], raw)
+        settings, actor = self.settings, self._actor
+        density = density_of(self._policy, actor.forward(inputs[None])[0], raw)
         log_ratio = density.log - old
         ratio = log_ratio.exp()
         # Costs are minimised, so the larger of the two is the pessimistic one. Where that is the clipped one, the
         # gradient is zero; elsewhere the derivative by the log density is ratio · advantage.
         free, held = ratio * advantage, ratio.clamp(1 - settings.clip, 1 + settings.clip) * advantage
-        slope = torch.where(free < held, 0, free)[:, None] / len(inputs)
+        slope = spread(torch.where(free < held, 0, free), share)[:, None]
         actor.backward((slope * density.by_output)[None])
         actor.others[0].copy_((slope * density.by_log_std).sum(0) - settings.entropy)
         actor.limit(settings.max_gradient_norm)
         self.policy_optimiser.step()
-        self._policy.floor_std(self.std_floor)
-        return (ratio - 1 - log_ratio).mean()
+        self._policy.log_std.clamp_(min=floor)
+        return mean(ratio - 1 - log_ratio, share)
 
-    def _density(self, outputs: Tensor, raw: Tensor) -> _Density:
-        """Compute the density of actions raw [N, nu] where the policy's network outputs [N, nu]."""
-        policy = self._policy
-        bound = policy.settings.mean_bound
-        precision = (-policy.log_std).exp()
-        mean = outputs if bound is None else bound * tanh_(outputs / bound)
-        z = (raw - mean) * precision
-        by_output = z * precision
-        if bound is not None:
-            by_output *= 1 - (mean / bound).square()
-        square = z.square()
-        return _Density(-0.5 * square.sum(-1) - policy.log_std.sum(), by_output, square - 1)
+    def _log_density(self, inputs: Tensor, raw: Tensor) -> Tensor:
+        """Return the log density [N] of actions raw [N, nu] at inputs [N, no], up to a constant."""
+        return density_of(self._policy, self._actor.forward(inputs[None])[0], raw).log
 
-
-class _Density(NamedTuple):
-    """Log density of actions, and its derivatives."""
-
-    log: Tensor
-    """Log density [N], up to a constant."""
-    by_output: Tensor
-    """Derivative of the log density by the outputs of the policy's network [N, nu]."""
-    by_log_std: Tensor
-    """Derivative of the log density by the logarithm of the standard deviation [N, nu]."""
+    def _outcome(self, steps: list[Tensor], regression: Regression, whole: Order) -> Tensor:
+        """Return the divergence from the policy before, the share of clipped steps, and the critics' losses [K + 2]."""
+        share = None if whole.share is None else whole.share[0]
+        inputs, raw, _, old = steps
+        log_ratio = self._log_density(inputs, raw) - old
+        change = log_ratio.expm1()
+        divergence, outside = change - log_ratio, (change.abs() > self.settings.clip).float()
+        return torch.stack([mean(divergence, share), mean(outside, share), *regression.losses(share)])

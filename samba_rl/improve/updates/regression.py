@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Literal, Protocol, final
 
-import torch
 from torch import Tensor
 
 from samba_rl.improve.advantages import Critics
-from samba_rl.improve.updates.networks import Networks, cut, shuffled
+from samba_rl.improve.updates.minibatches import Order, mean
+from samba_rl.improve.updates.networks import Networks, adam
 
 
 class RegressionSettings(Protocol):
@@ -37,60 +38,63 @@ class RegressionSettings(Protocol):
 
 @final
 class CriticRegression:
-    """Fits critics to Monte-Carlo targets with Adam and gradients in closed form."""
+    """Fits critics to Monte-Carlo targets with Adam and gradients in closed form; for use without autograd."""
 
     def __init__(self, critics: Critics, settings: RegressionSettings) -> None:
-        self._critics, self._settings = critics, settings
-        self.optimiser = torch.optim.Adam(critics.parameters(), lr=settings.critic_rate, fused=True)
+        self._critics, self.settings = critics, settings
+        self.networks = Networks(list(zip(critics.weights, critics.biases, strict=True)))
+        self.optimiser = adam(critics.parameters(), settings.critic_rate)
 
     def of(self, inputs: Tensor, targets: Tensor) -> Regression:
         """Start the regression on a batch of inputs [K, N, nc] and targets [K, N]."""
-        self._critics.renormalise(targets)
-        return Regression(self._critics, self.optimiser, self._settings, inputs, self._critics.normalised(targets))
+        critics, networks = self._critics, self.networks
+        critics.renormalise(targets)
+        networks.only = critics.informed
+        networks.gradient.zero_()
+        tensors = [inputs, critics.normalised(targets)]
+        if networks.only is not None:
+            tensors = [each[networks.only] for each in tensors]
+        if self.settings.critic_loss == "clipped":
+            tensors.append(networks.forward(tensors[0])[..., 0])
+        return Regression(self, networks.only, len(targets), tensors)
 
 
 @final
+@dataclass(frozen=True)
 class Regression:
     """The regression of critics on one batch; for use without autograd."""
 
-    def __init__(
-        self,
-        critics: Critics,
-        optimiser: torch.optim.Adam,
-        settings: RegressionSettings,
-        inputs: Tensor,
-        targets: Tensor,
-    ) -> None:
-        self._count, self._only = len(targets), critics.informed
-        self._networks = Networks(list(zip(critics.weights, critics.biases, strict=True)), only=self._only)
-        self._optimiser, self._settings = optimiser, settings
-        self._inputs, self._targets = self._used(inputs), self._used(targets)
-        clipped = settings.critic_loss == "clipped"
-        self._old = [self._networks.forward(self._inputs)[..., 0]] if clipped else []
+    fit: CriticRegression
+    """The critics and their optimiser."""
+    only: Tensor | None
+    """Indices [k] of the critics that have something to learn; None: all K of them."""
+    count: int
+    """Number of critics K."""
+    tensors: list[Tensor]
+    """Inputs [k, N, nc], targets in the networks' units [k, N] and, for the clipped loss, the old values [k, N]."""
 
-    def epoch(self, order: Tensor | None, sizes: list[int]) -> None:
-        """Make one pass over the batch, in minibatches of these sizes."""
-        for part in cut(shuffled([self._inputs, self._targets, *self._old], 1, order), sizes, dim=1):
-            self._step(*part)
+    def epoch(self, order: Order) -> None:
+        """Make one pass over the batch, in these minibatches."""
+        self.fit.networks.only = self.only
+        for share, part in order.parts(self.tensors, dim=1):
+            self._step(share, *part)
 
-    def losses(self) -> Tensor:
+    def losses(self, share: Tensor | None = None) -> Tensor:
         """Return the mean squared error of each critic, in variances of its targets [K]."""
-        errors = (self._networks.forward(self._inputs)[..., 0] - self._targets).square().mean(1)
-        return errors if self._only is None else errors.new_zeros(self._count).index_copy(0, self._only, errors)
+        self.fit.networks.only = self.only
+        errors = mean((self.fit.networks.forward(self.tensors[0])[..., 0] - self.tensors[1]).square(), share)
+        return errors if self.only is None else errors.new_zeros(self.count).index_copy(0, self.only, errors)
 
-    def _used(self, each: Tensor) -> Tensor:
-        return each if self._only is None else each[self._only]
-
-    def _step(self, inputs: Tensor, targets: Tensor, *old: Tensor) -> None:
+    def _step(self, share: Tensor | None, inputs: Tensor, targets: Tensor, *old: Tensor) -> None:
         """Take one gradient step; with old values, on the clipped loss."""
-        settings, networks = self._settings, self._networks
+        settings, networks = self.fit.settings, self.fit.networks
         values = networks.forward(inputs)[..., 0]
         error = values - targets
         # The gradient of the sum over critics. Each has its own parameters, so only the norm limit couples them.
-        slope = error * (2 / error.shape[1])
+        slope = error * (2 / error.shape[1] if share is None else 2 * share)
         for before in old:
             held = values.clamp(before - settings.clip, before + settings.clip)
             slope.masked_fill_(error.abs() < (held - targets).abs(), 0)
         networks.backward(slope[..., None])
         networks.limit(settings.max_gradient_norm)
-        self._optimiser.step()
+        self.fit.optimiser.step()

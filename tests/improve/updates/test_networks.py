@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import given, strategies as st
 from torch import Tensor, nn
 
 from samba_rl.errors import UserError
 from samba_rl.improve.advantages import Critics
 from samba_rl.improve.updates.networks import (
     Networks,
-    cut,
     optimiser_state,
-    part_sizes,
-    random_order,
     restore_optimiser,
-    shuffled,
 )
 from tests.traces import seeded
 
@@ -118,31 +113,3 @@ def test_moments_of_another_shape_are_refused() -> None:
     state["moments"][0]["exp_avg"] = torch.zeros(1, 3)
     with pytest.raises(UserError, match=r"state does not fit a parameter of shape \[1, 2\]"):
         restore_optimiser(trained(1)[1], state)
-
-
-# Minibatches ----------------------------------------------------------------------------------------------------------
-
-
-@given(st.integers(1, 500), st.integers(1, 600))
-def test_minibatches_are_of_nearly_equal_size_and_cover_all_steps(count: int, wanted: int) -> None:
-    sizes = part_sizes(count, wanted)
-    assert sum(sizes) == count and max(sizes) - min(sizes) <= 1
-    assert len(sizes) == max(1, round(count / wanted))
-
-
-def test_a_single_minibatch_needs_no_order() -> None:
-    generator = seeded(0)
-    before = generator.get_state()
-    assert random_order(5, 1, generator, torch.device("cpu")) is None
-    assert torch.equal(generator.get_state(), before)
-    order = random_order(5, 2, generator, torch.device("cpu"))
-    assert order is not None and sorted(order.tolist()) == [0, 1, 2, 3, 4]
-
-
-def test_tensors_are_cut_and_reordered_together() -> None:
-    a, b = torch.arange(6), 10 * torch.arange(6)
-    assert shuffled([a, b], 0, None) == [a, b]
-    one, two = shuffled([a, b], 0, torch.tensor([5, 4, 3, 2, 1, 0]))
-    parts = list(cut([one, two], [2, 4], dim=0))
-    assert [part[0].tolist() for part in parts] == [[5, 4], [3, 2, 1, 0]]
-    assert [part[1].tolist() for part in parts] == [[50, 40], [30, 20, 10, 0]]

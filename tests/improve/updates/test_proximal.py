@@ -6,16 +6,18 @@ import copy
 import dataclasses
 import itertools
 import math
-from typing import Any
+from typing import Literal
 
 import pytest
 import torch
 from torch import Tensor
 
+from samba_rl.capture import Recorder
 from samba_rl.improve.policies import GaussianPolicy
 from samba_rl.improve.updates.batch import Batch, UpdateReport
 from samba_rl.improve.updates.min_norm import policy_gradients
 from samba_rl.improve.updates.proximal import ProximalSettings, ProximalUpdate
+from tests.capture.fakes import FakeGraphs
 from tests.improve.updates.batches import PLAIN, a_batch, a_policy, gradient_of, numbers, some_critics, standardised
 from tests.traces import last_layer, seeded, simple_policy
 
@@ -122,12 +124,12 @@ def test_minibatches_share_the_batch_among_them(monkeypatch: pytest.MonkeyPatch)
     steps: list[list[int]] = []
     plain = ProximalUpdate._policy_step
 
-    def watch(self: ProximalUpdate, actor: Any, inputs: Tensor, raw: Tensor, *rest: Tensor) -> Tensor:
+    def watch(self: ProximalUpdate, floor: Tensor, share: None, inputs: Tensor, raw: Tensor, *rest: Tensor) -> Tensor:
         rows = [int((batch.inputs == row).all(1).nonzero()) for row in inputs]
         assert torch.equal(raw, batch.raw[rows])  # an observation keeps its action
         assert torch.equal(rest[0], advantage[rows])  # and its advantage
         steps.append(rows)
-        return plain(self, actor, inputs, raw, *rest)
+        return plain(self, floor, share, inputs, raw, *rest)
 
     monkeypatch.setattr(ProximalUpdate, "_policy_step", watch)
     ProximalUpdate(policy, critics, dataclasses.replace(PLAIN, epochs=2, minibatch=16))(batch, seeded(0))
@@ -208,3 +210,49 @@ def test_the_policy_follows_the_lagrangian() -> None:
     free = a_policy()
     ProximalUpdate(free, some_critics(), PLAIN)(batch, seeded(0))
     assert torch.equal(numbers(policies[2]), numbers(free))
+
+
+# Recorded -------------------------------------------------------------------------------------------------------------
+
+
+def recorded(update: ProximalUpdate) -> FakeGraphs:
+    """Let an update record its calls, as on a GPU."""
+
+    def changed() -> list[Tensor]:
+        states = [kept for each in update.optimisers for state in each.state.values() for kept in state.values()]
+        parameters = [p for each in update.optimisers for group in each.param_groups for p in group["params"]]
+        return [*parameters, *(p.grad for p in parameters if p.grad is not None), *states]
+
+    graphs = FakeGraphs(changed)
+    update.recorder = Recorder(torch.device("cpu"), graphs)
+    return graphs
+
+
+@pytest.mark.parametrize("minibatch", [10_000, 40], ids=["one minibatch", "several"])
+@pytest.mark.parametrize("loss", ["squared", "clipped"])
+@pytest.mark.parametrize("kl_stop", [None, 0.05])
+def test_a_recorded_update_agrees_with_a_plain_one(
+    minibatch: int, loss: Literal["squared", "clipped"], kl_stop: float | None
+) -> None:
+    settings = dataclasses.replace(
+        PLAIN, epochs=6, minibatch=minibatch, kl_stop=kl_stop, critic_loss=loss, policy_rate=0.02, kl_target=0.01
+    )
+    policies, critics = [a_policy() for _ in range(2)], [some_critics(3) for _ in range(2)]
+    updates = [ProximalUpdate(p, c, settings) for p, c in zip(policies, critics, strict=True)]
+    graphs = recorded(updates[1])
+    generators = seeded(1), seeded(1)
+    # Batches of changing length, the second with a critic that has nothing to learn, and another floor.
+    for i, count in enumerate((150, 130, 142, 141)):
+        batch = a_batch(policies[0], n=count, critics=3, seed=i)
+        if i == 1:
+            batch.targets[1] = 3.0
+        for update in updates:
+            update.std_floor = 0.1 * i
+        plain, other = (update(batch, g) for update, g in zip(updates, generators, strict=True))
+        assert other.epochs == plain.epochs
+        assert (other.kl, other.clipped) == pytest.approx((plain.kl, plain.clipped), rel=1e-3, abs=1e-5)
+        assert other.critic_loss == pytest.approx(plain.critic_loss, rel=1e-4)
+    assert torch.allclose(numbers(policies[1]), numbers(policies[0]), atol=1e-4)
+    assert torch.allclose(numbers(critics[1]), numbers(critics[0]), atol=1e-4)
+    assert torch.equal(generators[0].get_state(), generators[1].get_state())
+    assert graphs.recorded and not updates[1].recorder.refused

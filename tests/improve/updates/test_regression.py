@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from samba_rl.improve.advantages import Critics
+from samba_rl.improve.updates.minibatches import Order
 from samba_rl.improve.updates.proximal import ProximalSettings
 from samba_rl.improve.updates.regression import CriticRegression
 from tests.traces import seeded
@@ -24,7 +25,7 @@ def regress(
     with torch.no_grad():
         regression = CriticRegression(critics, settings).of(inputs, targets)
         for _ in range(epochs):
-            regression.epoch(None, [inputs.shape[1]])
+            regression.epoch(Order((inputs.shape[1],), None, None))
         return tuple(regression.losses().tolist())
 
 
@@ -75,7 +76,7 @@ def test_minibatches_keep_inputs_and_targets_together() -> None:
     with torch.no_grad():
         regression = CriticRegression(critics, dataclasses.replace(PLAIN, critic_rate=0.05)).of(x, 3 * x[..., 0])
         for i in range(100):
-            regression.epoch(torch.randperm(90, generator=seeded(i)), [30, 30, 30])
+            regression.epoch(Order((30, 30, 30), torch.randperm(90, generator=seeded(i)), None))
         assert float(regression.losses()) < 1e-4
 
 
