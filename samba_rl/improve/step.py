@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, NamedTuple, final
+from typing import Annotated, final
 
 import torch
 from torch import Generator, Tensor
 
+from samba_rl.capture import Recorder
 from samba_rl.improve.advantages import AdvantageSettings, Critics, gae, to_go
 from samba_rl.improve.constraints import Constraint
 from samba_rl.improve.experts import NetworkPolicy
 from samba_rl.improve.objectives import Objective
-from samba_rl.improve.updates.batch import Batch
+from samba_rl.improve.updates.batch import Advantages
 from samba_rl.improve.updates.choosing import with_gate
 from samba_rl.improve.updates.min_norm import comparable_weights, min_norm_weights, policy_gradients
+from samba_rl.improve.updates.minibatches import Minibatches
 from samba_rl.improve.updates.rules import UpdateRule, UpdateSettings
 from samba_rl.ranges import In, Share
 from samba_rl.types import State, Traces
@@ -43,56 +45,6 @@ class WeightSettings:
         return 0.0 if first is None else first + (1 - first) * progress
 
 
-class Advantages(NamedTuple):
-    """Advantages of the N steps that took place in a batch of traces; lower is better."""
-
-    inputs: Tensor
-    """Normalised observations [N, no]."""
-    raw: Tensor
-    """Actions in half widths of their range [N, nu]."""
-    objectives: Tensor
-    """Advantages on the objectives [k, N]."""
-    tails: Tensor
-    """Advantages on the constraints [m, N]."""
-    critic_inputs: Tensor
-    """Inputs of the k + m critics [k + m, N, nc]."""
-    targets: Tensor
-    """Monte-Carlo targets of the critics [k + m, N]."""
-    first: Tensor
-    """Whether a step is the first of its trajectory [N] (bool)."""
-    shares: Tensor | None
-    """Share of each multiplier that weighs on a step [N]; None: all of it."""
-    steps: float
-    """Mean number of steps of a trajectory."""
-
-    def combined(
-        self,
-        weights: tuple[float, ...],
-        multipliers: tuple[float, ...],
-        units: tuple[float, ...] | None,
-        excess: tuple[float, ...] = (),
-    ) -> Batch:
-        """Return the batch of an update: objectives weighed by `weights`, constraints beside their multipliers."""
-        objective = torch.zeros_like(self.targets[0])
-        if weights:
-            exact = torch.tensor(weights, dtype=torch.float64)
-            objective = torch.einsum("k,kn->n", exact.to(self.objectives), self.objectives)
-        return Batch(
-            inputs=self.inputs,
-            raw=self.raw,
-            objective=objective,
-            tails=self.tails,
-            critic_inputs=self.critic_inputs,
-            targets=self.targets,
-            multipliers=multipliers,
-            units=units,
-            excess=excess,
-            first=self.first,
-            shares=self.shares,
-            steps=self.steps,
-        )
-
-
 @final
 class Improver:
     """A policy with a critic for each objective and constraint, and the update that moves them all."""
@@ -119,6 +71,7 @@ class Improver:
             count, len(policy.centre) + 2, advantage.hidden, cpu, normalise=advantage.normalise_targets
         ).to(device)  # fmt: skip
         self.update = with_gate(rule.make(policy.actor, self.critics, update), policy)
+        self._recorder = Recorder(device)
         self._gamma = torch.tensor([advantage.gamma] * len(objectives) + [1.0] * len(constraints), device=device)
 
     def measure(self, traces: Traces) -> tuple[float, ...]:
@@ -128,8 +81,30 @@ class Improver:
     def advantages(self, traces: Traces) -> Advantages:
         """Judge each action of the policy's own traces on every objective and constraint."""
         on, split = traces.active, len(self._objectives)
-        observation = self.policy.actor.normalised(traces.observation)
         among = () if (limited := self.policy.limited(traces)) is traces else (limited,)
+        inputs, raw, critic_inputs, advantages, targets = self._recorder(self._judge, traces, among)
+        rows = on.flatten().nonzero()[:, 0]
+        advantages = advantages.flatten(1)[:, rows]
+        objectives = advantages[:split]
+        if split > 1 and self._spread:
+            scale = objectives.std(1, correction=0)
+            objectives = objectives * (scale[0] / scale.clamp(min=1e-12))[:, None]
+        return Advantages(
+            inputs=inputs.flatten(0, 1)[rows],
+            raw=raw.flatten(0, 1)[rows],
+            objectives=objectives,
+            tails=advantages[split:],
+            critic_inputs=critic_inputs.flatten(1, 2)[:, rows],
+            targets=targets.flatten(1)[:, rows],
+            first=rows % on.shape[1] == 0,
+            shares=None if (shares := self.policy.shares(traces)) is None else shares[:, None].expand_as(on)[on],
+            steps=len(rows) / len(on),
+        )
+
+    def _judge(self, traces: Traces, among: tuple[Traces, ...]) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+        """Return inputs and raw actions [B, T, ·], the critics' inputs, advantages and targets [K, B, T, ·]."""
+        on, split = traces.active, len(self._objectives)
+        observation = self.policy.actor.normalised(traces.observation)
         growth = [constraint.growth(traces, *among) for constraint in self._constraints]
         steps = torch.stack([f(traces) for f in self._objectives] + growth)
         critic_inputs = self._critic_inputs(traces, observation, among)
@@ -142,29 +117,18 @@ class Improver:
             if not self._settings.tail_critic:
                 values[split:] = 0
                 lam[split:] = 1
-            advantages = gae(steps, values, self._gamma, lam)[:, on]
-            targets = to_go(steps, self._gamma)[:, on]
-        objectives = advantages[:split]
-        if split > 1 and self._spread:
-            scale = objectives.std(1, correction=0)
-            objectives = objectives * (scale[0] / scale.clamp(min=1e-12))[:, None]
-        return Advantages(
-            inputs=observation[on],
-            raw=self.policy.actor.raw(traces.wanted[on]),
-            objectives=objectives,
-            tails=advantages[split:],
-            critic_inputs=critic_inputs[:, on],
-            targets=targets,
-            first=(torch.arange(horizon, device=on.device) == 0).expand_as(on)[on],
-            shares=None if (shares := self.policy.shares(traces)) is None else shares[:, None].expand_as(on)[on],
-            steps=float(on.sum(1).float().mean()),
-        )
+            advantages = gae(steps, values, self._gamma, lam)
+            targets = to_go(steps, self._gamma)
+        return observation, self.policy.actor.raw(traces.wanted), critic_inputs, advantages, targets
 
     def min_norm(self, advantages: Advantages, least: float) -> tuple[float, ...]:
         """Return the weights of the objectives: the min-norm point of their gradients, the first at least `least`."""
         if len(self._objectives) < 2 or least >= 1:
             return (1.0, *(0.0 for _ in self._objectives[1:]))[: len(self._objectives)]
-        gradients = policy_gradients(self.policy.actor, advantages.inputs, advantages.raw, advantages.objectives)
+        count = len(advantages.inputs)
+        whole = Minibatches(count, count, advantages.inputs.device, fill=self._recorder.records)
+        steps = whole.filled([advantages.inputs, advantages.raw], 0) + whole.filled([advantages.objectives], 1)
+        gradients = self._recorder(policy_gradients, self.policy.actor, *steps, whole.whole)
         weight = comparable_weights(gradients) if self._spread else min_norm_weights(gradients)
         if weight[0] < least:
             rest = weight[1:] / weight[1:].sum().clamp(min=1e-12)
@@ -179,7 +143,9 @@ class Improver:
         ]
         parameters = [*self.policy.parameters(), *self.critics.parameters(), self.critics.mean, self.critics.std]
         # A sum is finite only if all of its parts are (or it overflows, which is no better).
-        return bool(torch.stack([each.detach().sum().float() for each in (*parameters, *remembered)]).isfinite().all())
+        return bool(
+            torch.cat([each.detach().flatten().float() for each in (*parameters, *remembered)]).sum().isfinite()
+        )
 
     def state_dict(self) -> State:
         """Return copies of the parameters and of the optimisers' state."""

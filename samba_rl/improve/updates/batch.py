@@ -1,4 +1,4 @@
-"""The batch that an update learns from, the report it returns, and the protocol of updates."""
+"""Advantages, the batch that an update learns from, the report it returns, and the protocol of updates."""
 
 from __future__ import annotations
 
@@ -55,6 +55,56 @@ class Batch(NamedTuple):
             total = total + multiplier / unit * shares * tail
         # Without the division a large λ would be a large step as well.
         return total / (1 + shares * sum(self.multipliers))
+
+
+class Advantages(NamedTuple):
+    """Advantages of the N steps that took place in a batch of traces; lower is better."""
+
+    inputs: Tensor
+    """Normalised observations [N, no]."""
+    raw: Tensor
+    """Actions in half widths of their range [N, nu]."""
+    objectives: Tensor
+    """Advantages on the objectives [k, N]."""
+    tails: Tensor
+    """Advantages on the constraints [m, N]."""
+    critic_inputs: Tensor
+    """Inputs of the k + m critics [k + m, N, nc]."""
+    targets: Tensor
+    """Monte-Carlo targets of the critics [k + m, N]."""
+    first: Tensor
+    """Whether a step is the first of its trajectory [N] (bool)."""
+    shares: Tensor | None
+    """Share of each multiplier that weighs on a step [N]; None: all of it."""
+    steps: float
+    """Mean number of steps of a trajectory."""
+
+    def combined(
+        self,
+        weights: tuple[float, ...],
+        multipliers: tuple[float, ...],
+        units: tuple[float, ...] | None,
+        excess: tuple[float, ...] = (),
+    ) -> Batch:
+        """Return the batch of an update: objectives weighed by `weights`, constraints beside their multipliers."""
+        objective = torch.zeros_like(self.targets[0])
+        if weights:
+            exact = torch.tensor(weights, dtype=torch.float64)
+            objective = torch.einsum("k,kn->n", exact.to(self.objectives), self.objectives)
+        return Batch(
+            inputs=self.inputs,
+            raw=self.raw,
+            objective=objective,
+            tails=self.tails,
+            critic_inputs=self.critic_inputs,
+            targets=self.targets,
+            multipliers=multipliers,
+            units=units,
+            excess=excess,
+            first=self.first,
+            shares=self.shares,
+            steps=self.steps,
+        )
 
 
 class UpdateReport(NamedTuple):

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from samba_rl.improve.policies import GaussianPolicy
+from samba_rl.improve.updates.minibatches import Order, mean
 
 
 def min_norm_weight(first: Tensor, second: Tensor) -> float:
@@ -56,12 +57,18 @@ def comparable_weights(gradients: Tensor) -> Tensor:
     return shares
 
 
-def policy_gradients(policy: GaussianPolicy, inputs: Tensor, raw: Tensor, advantages: Tensor) -> Tensor:
-    """Compute the gradients [K, P] of K objectives from advantages [K, N] of actions [N, nu] at inputs [N, no]."""
+def policy_gradients(
+    policy: GaussianPolicy, inputs: Tensor, raw: Tensor, advantages: Tensor, whole: Order | None = None
+) -> Tensor:
+    """Compute the gradients [K, P] of K objectives from advantages [K, N] of actions [N, nu] at inputs [N, no].
+
+    With `whole`, the batch as one minibatch, some of the steps may be there to fill it up.
+    """
+    share = None if whole is None or whole.share is None else whole.share[0]
     parameters = list(policy.parameters())
     log_density = policy.log_density(inputs, raw)
     rows = []
     for advantage in advantages:
-        parts = torch.autograd.grad((log_density * advantage).mean(), parameters, retain_graph=True)
+        parts = torch.autograd.grad(mean(log_density * advantage, share), parameters, retain_graph=True)
         rows.append(torch.cat([part.flatten() for part in parts]))
     return torch.stack(rows)
