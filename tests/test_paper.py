@@ -15,8 +15,8 @@ from torch import Generator, Tensor
 from samba_rl.agents.first import FirstSettings
 from samba_rl.agents.settings import ModelBasedSettings, ModelFreeSettings, PolicyGradientSettings, Settings
 from samba_rl.improve.feasibility import Safest
-from samba_rl.improve.step import Advantages, Improver
-from samba_rl.improve.updates.batch import Batch, UpdateReport
+from samba_rl.improve.step import Improver
+from samba_rl.improve.updates.batch import Advantages, Batch, UpdateReport
 from samba_rl.improve.updates.proximal import ProximalUpdate
 from samba_rl.learners import LEARNERS
 from samba_rl.models.zeta import LeaveOneOut

@@ -98,7 +98,7 @@ class Improver:
             targets=targets.flatten(1)[:, rows],
             first=rows % on.shape[1] == 0,
             shares=None if (shares := self.policy.shares(traces)) is None else shares[:, None].expand_as(on)[on],
-            steps=len(rows) / len(on),
+            steps=float(on.sum(1).float().mean()),
         )
 
     def _judge(self, traces: Traces, among: tuple[Traces, ...]) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
@@ -143,9 +143,8 @@ class Improver:
         ]
         parameters = [*self.policy.parameters(), *self.critics.parameters(), self.critics.mean, self.critics.std]
         # A sum is finite only if all of its parts are (or it overflows, which is no better).
-        return bool(
-            torch.cat([each.detach().flatten().float() for each in (*parameters, *remembered)]).sum().isfinite()
-        )
+        numbers = torch.cat([each.detach().flatten().float() for each in (*parameters, *remembered)])
+        return bool(numbers.sum().isfinite())
 
     def state_dict(self) -> State:
         """Return copies of the parameters and of the optimisers' state."""
