@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import gpu
 import torch
 from torch import Generator, Tensor, nn
 
@@ -155,10 +156,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--turns", type=int, default=15, help="number of measurements (default: %(default)s)")
     parser.add_argument("--epochs", type=int, default=10, help="passes per call (default: %(default)s)")
+    parser.add_argument("--device", default="cpu", help="cpu, or cuda for a GPU's rows alone (default: %(default)s)")
+    parser.add_argument("--rows", nargs="+", help="with cuda: just these (default: all)")
+    parser.add_argument("--workers", type=int, default=4, help="with cuda: runs at once (default: %(default)s)")
     parser.add_argument("--threads", type=int, help="threads of both contestants (default: PyTorch's choice)")
     options = parser.parse_args()
     if options.threads:
         torch.set_num_threads(options.threads)
+    if options.device != "cpu":
+        gpu.main(options.device, options.rows, options.workers)
+        return
     result: dict[str, object] = {}
     ratios, table = updates(options.turns, options.epochs)
     result |= ratios

@@ -116,7 +116,7 @@ class Imagination(Experience):
         self.shielded, self.restarts = shielded, settings.restart == "on"
         self._task, self._zeta, self._settings = task, zeta, settings
         self._device = torch.device(device)
-        self._run = partial(recorded_rollout, Recorder(self._device))
+        self.recorder = Recorder(self._device)
         self._data: Transitions | None = None
 
     def surprise(self, traces: Traces) -> float:
@@ -175,5 +175,10 @@ class Imagination(Experience):
         whole = isinstance(self.model.posterior, ExactPosterior)
         draw = self._settings.draw if whole else "marginals"
         return ModelSource(
-            self.model, zeta, draw, None if starts is None else starts.to(self._device), share, self._run
+            self.model,
+            zeta,
+            draw,
+            None if starts is None else starts.to(self._device),
+            share,
+            partial(recorded_rollout, self.recorder),
         )
