@@ -43,27 +43,39 @@ class CudaGraphs:
                 result = call()
             finally:
                 torch.cuda.set_sync_debug_mode(mode)
-        waits = [each for each in caught if "synchronizing" in str(each.message)]
+        waits = [each for each in caught if "called a synchronizing" in str(each.message)]
         for other in (each for each in caught if each not in waits):
             warnings.warn_explicit(other.message, other.category, other.filename, other.lineno)
         return result, f"the host waits in {waits[0].filename}:{waits[0].lineno}" if waits else ""
 
     def record(self, call: Callable[[], T], generator: Generator | None) -> tuple[Callable[[], None], T]:
         """Record a call without effect; return what repeats it, and the result that each repetition overwrites."""
-        graph = torch.cuda.CUDAGraph()
-        if generator is not None:
-            graph.register_generator_state(generator)
         torch.cuda.synchronize(self._device)
         # After a failure the memory is left alone: another graph takes other memory.
         pool, self._pool = self._pool, None
+        try:
+            graph, result = self._capture(call, generator, pool)
+        except Exception:
+            # A capture that ends well tells PyTorch's own generator, too, that nothing is captured any more.
+            self._stream = torch.cuda.Stream(self._device)
+            self._capture(lambda: torch.zeros((), device=self._device), None, None)
+            raise
+        self._pool = graph.pool()
+        return graph.replay, result
+
+    def _capture(
+        self, call: Callable[[], T], generator: Generator | None, pool: tuple[int, int] | None
+    ) -> tuple[torch.cuda.CUDAGraph, T]:
+        graph = torch.cuda.CUDAGraph()
+        if generator is not None:
+            graph.register_generator_state(generator)
         with torch.cuda.stream(self._stream):
             graph.capture_begin(pool=pool, capture_error_mode="thread_local")
             try:
                 result = call()
             finally:
                 graph.capture_end()
-        self._pool = graph.pool()
-        return graph.replay, result
+        return graph, result
 
 
 def side_by_side(*calls: Callable[[], T]) -> list[T]:

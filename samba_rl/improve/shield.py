@@ -54,7 +54,7 @@ def between_functions(constraint: Constraint, traces: Traces) -> float:
     from few trajectories; that variance is subtracted.
     """
     values, errors = [], []
-    for amounts in torch.split(constraint.amounts(traces), SHARE):
+    for amounts in torch.split(constraint.amounts(traces).cpu(), SHARE):
         each = constraint.contributions(amounts)
         values.append(each.mean())
         errors.append(each.var() / len(each))

@@ -15,13 +15,21 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import final
 
 import torch
 from torch import Tensor
 
-from samba_rl.models.kernel import JITTERS, factor_with, factorise, kernel, no_factor, remaining_covariance, scaled
+from samba_rl.models.kernel import (
+    JITTERS,
+    factor_with,
+    factorise,
+    kernel,
+    no_factor,
+    remaining_covariance,
+    scaled,
+)
 from samba_rl.models.likelihood import Hyper
 from samba_rl.models.marginals import Marginals, chunk_rows, in_chunks, in_dtype, remaining_variance
 from samba_rl.models.zeta import exact_loo, observed
@@ -80,6 +88,11 @@ class ExactPosterior:
 
     def __len__(self) -> int:
         return len(self.inputs)
+
+    @cached_property
+    def offsets(self) -> Tensor:
+        """Return what the points alone add to the exponents of the kernel [D, n]."""
+        return kernels.offsets(self.z, self.hyper.signal)
 
     def extend(self, inputs: Tensor, targets: Tensor) -> ExactPosterior:
         """Return the posterior with m more points [m, ni] and [m, D], by a block update of the factor in O(n²m)."""
@@ -163,7 +176,7 @@ class ExactPosterior:
         return replace(self, hyper=hyper, targets=self.targets[:, at], **parts)
 
     def _predict(self, queries: Tensor, *, loo: bool, blur: float) -> Marginals:
-        k = kernel(scaled(queries, self.hyper.lengthscales), self.z, self.hyper.signal)
+        k = kernels.kernel_with(self.offsets, scaled(queries, self.hyper.lengthscales), self.z)
         if loo and self.inverse is not None:
             mean = (k @ self.alpha[..., None])[..., 0]
             v = k @ self.inverse

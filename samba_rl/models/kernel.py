@@ -20,9 +20,18 @@ def scaled(inputs: Tensor, lengthscales: Tensor) -> Tensor:
 
 def kernel(a: Tensor, b: Tensor, signal: Tensor) -> Tensor:
     """Compute the RBF kernel between scaled inputs [D, N, ni] and [D, M, ni]: [D, N, M]."""
+    return kernel_with(offsets(b, signal), a, b)
+
+
+def offsets(b: Tensor, signal: Tensor) -> Tensor:
+    """Return what scaled inputs b [D, M, ni] alone add to the kernel's exponents: -|b|²/2 + log s² [D, M]."""
+    return b.square().sum(-1).mul_(-0.5).add_(signal.log()[:, None])
+
+
+def kernel_with(half_b: Tensor, a: Tensor, b: Tensor) -> Tensor:
+    """Compute the RBF kernel [D, N, M] with the `offsets` of b [D, M]."""
     # The exponent -|a - b|²/2 + log s² as one product and one sum, then the exponential in place.
     half_a = a.square().sum(-1, keepdim=True).mul_(-0.5)
-    half_b = b.square().sum(-1).mul_(-0.5).add_(signal.log()[:, None])
     return torch.baddbmm(half_b[:, None], a, b.mT).add_(half_a).exp_()
 
 

@@ -12,7 +12,7 @@ from torch import Generator, Tensor
 from samba_rl.errors import UserError
 from samba_rl.models.exact import ExactPosterior
 from samba_rl.models.gp import GPDynamics
-from samba_rl.models.kernel import kernel, scaled
+from samba_rl.models.kernel import kernel_with, scaled
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class Functions:
         hyper = self.posterior.hyper
         normalised = self.model.normalised(queries)
         z = scaled(normalised.to(self.posterior.z), hyper.lengthscales)
-        k = kernel(z, self.posterior.z, hyper.signal)
+        k = kernel_with(self.posterior.offsets, z, self.posterior.z)
         values = self._weighted(self.features(z), self.weights) + self._weighted(k, self.correction)
         return self.model.denormalised(normalised, values.T.to(self.model.dtype))
 

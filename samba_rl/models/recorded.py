@@ -56,9 +56,13 @@ def recorded_rollout(recorder: Recorder, world: ModelWorld, policy: Policy, n: i
 
 def _follow(model: GPDynamics, zeta: Zeta | None, policy: Policy, started: Started, generator: Generator) -> Traces:
     """Follow the policy from where episodes have started, with what the model predicted with then."""
-    model = model.twin(started.parts)
+    # Copies, so that what a posterior remembers is computed again in each repetition.
+    fresh = {name: replace(one) if isinstance(one, ExactPosterior) else one for name, one in started.parts.items()}
+    model = model.twin(fresh)
     world = ModelWorld(model, zeta=zeta)
-    functions = None if started.functions is None else replace(started.functions, model=model)
+    functions = started.functions
+    if functions is not None:
+        functions = replace(functions, model=model, posterior=replace(functions.posterior))
     world.go_on(functions, started.latent, generator)
     return follow(world, policy, started.x, model.task.horizon, generator)
 

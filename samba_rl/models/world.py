@@ -73,6 +73,7 @@ class ModelWorld:
     def go_on(self, functions: Functions | None, latent: Tensor | None, generator: Generator) -> None:
         """Go on with episodes for which another world has `drawn` these."""
         self._functions, self._latent, self._generator = functions, latent, generator
+        self._imagined_noise = self.model.imagined_noise
 
     def reset(self, n: int, generator: Generator, *, slots: Tensor | None = None, x: Tensor | None = None) -> Tensor:
         """Start n imagined episodes: see `World.reset`."""
@@ -87,6 +88,7 @@ class ModelWorld:
         elif x is None:
             x = self.task.start(n, generator, dtype=self.model.dtype)
         noise, self._latent = self.model.imagined_noise, None
+        self._imagined_noise = noise
         if self._noise and noise.measured is not None:
             self._latent = noise.measure(self.task, x, x, self._normal(x))  # what is true, given what was measured
         return x
@@ -97,7 +99,7 @@ class ModelWorld:
         outputs, zeta = self._sample(self.task.model_inputs(before, u))
         x_next = self._advance(self.task.carry(before, u), outputs)
         if self._latent is not None:
-            measure, self._latent = self.model.imagined_noise.measure, x_next
+            measure, self._latent = self._imagined_noise.measure, x_next
             x_next = measure(self.task, self.task.carry(x, u), x_next, self._normal(x_next))
         costs = self.model.plausible(outputs[:, len(self.task.predicted) :]) if self.task.measured else None
         never = torch.zeros(len(x), dtype=torch.bool, device=x.device)
@@ -108,13 +110,13 @@ class ModelWorld:
         if self._functions is not None:
             change = self._functions(queries)
             if self._noise:
-                change = change + self.model.imagined_noise.motion.sqrt() * self._normal(change)
+                change = change + self._imagined_noise.motion.sqrt() * self._normal(change)
             return change, None if self.zeta is None else self.zeta.predict(self.model, queries)[1]
         if self.zeta is None:
             prediction, zeta = self.model.predict(queries), None
         else:
             prediction, zeta = self.zeta.predict(self.model, queries)
-        variance = prediction.variance + self.model.imagined_noise.motion if self._noise else prediction.variance
+        variance = prediction.variance + self._imagined_noise.motion if self._noise else prediction.variance
         return prediction.mean + variance.sqrt() * self._normal(prediction.mean), zeta
 
     def _normal(self, like: Tensor) -> Tensor:

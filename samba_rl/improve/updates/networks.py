@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from types import ModuleType
 from typing import final
 
 import torch
@@ -42,10 +44,16 @@ class Networks:
         self._weights, self._biases = _stacked([w for w, _ in layers], [b for _, b in layers])
         self._weight_gradients, self._bias_gradients = _stacked(rest[::2], rest[1::2])
         self._activations: list[Tensor] = []
+        self._all = torch.arange(len(self._weights[0]), device=self.gradient.device)
+        widths = (self._weights[0].shape[1], *(weight.shape[2] for weight in self._weights))
+        self._fused = _kernels(self.gradient.device, widths)
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Return the outputs [K, N, no] at inputs [K, N, ni] and keep the activations for `backward`."""
         self._activations = [inputs]
+        if self._fused is not None:
+            only = self._all if self.only is None else self.only
+            return self._fused.forward(inputs, only, self._weights, self._biases)
         *hidden, last = zip(self._used(self._weights), self._used(self._biases), strict=True)
         for weight, bias in hidden:
             self._activations.append(tanh_(torch.baddbmm(bias, self._activations[-1], weight)))
@@ -53,6 +61,13 @@ class Networks:
 
     def backward(self, slope: Tensor) -> None:
         """Set the gradient from the derivative of the loss by the last outputs [K, N, no]; call it once per forward."""
+        if self._fused is not None:
+            pairs = zip(self._weight_gradients, self._bias_gradients, strict=True)
+            places = [each.storage_offset() for pair in pairs for each in pair]
+            only = self._all if self.only is None else self.only
+            before = self._activations.pop()
+            self._fused.backward(slope, before, only, self._weights, self._biases, self.gradient, places)
+            return
         weights = self._used(self._weights)
         for i in reversed(range(len(weights))):
             before = self._activations.pop()
@@ -75,6 +90,20 @@ class Networks:
     def limit(self, norm: float) -> None:
         """Shorten the gradient to this norm if it is longer."""
         self.gradient *= (norm / (self.gradient.norm() + 1e-6)).clamp(max=1)
+
+
+@lru_cache
+def _kernels(device: torch.device, widths: tuple[int, ...]) -> ModuleType | None:
+    """Return the module of fused kernels, if there is a GPU to run them and networks of these widths fit them."""
+    if device.type == "cpu" or len(widths) != 4:
+        return None
+    try:
+        from samba_rl.improve.updates import fused
+
+        fused.check(device, widths)
+    except Exception:
+        return None
+    return fused
 
 
 def _summed(before: Tensor, slope: Tensor) -> Tensor:
