@@ -21,15 +21,8 @@ from typing import final
 import torch
 from torch import Tensor
 
-from samba_rl.models.kernel import (
-    JITTERS,
-    factor_with,
-    factorise,
-    kernel,
-    no_factor,
-    remaining_covariance,
-    scaled,
-)
+from samba_rl.models import kernel as kernels
+from samba_rl.models.kernel import JITTERS, factor_with, factorise, kernel, no_factor, remaining_covariance, scaled
 from samba_rl.models.likelihood import Hyper
 from samba_rl.models.marginals import Marginals, chunk_rows, in_chunks, in_dtype, remaining_variance
 from samba_rl.models.zeta import exact_loo, observed
