@@ -87,7 +87,8 @@ def run(agent: Agent, seed: int = 0) -> Row:
 def refused(agent: Agent) -> dict[str, str]:
     """Return what an agent could not record, and why."""
     improver = agent.improver
-    recorders = [improver._recorder, getattr(improver.update, "recorder", None), agent._experience.recorder]
+    places = [(improver, "_recorder"), (improver.update, "recorder"), (agent._experience, "recorder")]
+    recorders = [getattr(holder, name, None) for holder, name in places]
     return {name: why for one in recorders if one is not None for name, why in one.refused.items()}
 
 

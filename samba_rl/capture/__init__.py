@@ -2,6 +2,7 @@
 than to run. On a CPU functions are just called."""
 
 from samba_rl.capture.graphs import CudaGraphs, Graphs, side_by_side
+from samba_rl.capture.kernels import kernels
 from samba_rl.capture.recorder import Recorder
 
-__all__ = ["CudaGraphs", "Graphs", "Recorder", "side_by_side"]
+__all__ = ["CudaGraphs", "Graphs", "Recorder", "kernels", "side_by_side"]

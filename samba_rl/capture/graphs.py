@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from typing import Protocol, TypeVar, final
+from typing import Protocol, TypeAlias, TypeVar, final
 
 import torch
 from torch import Generator
 
 T = TypeVar("T")
+Pool: TypeAlias = "torch.cuda._POOL_HANDLE"
 
 
 class Graphs(Protocol):
@@ -30,8 +31,8 @@ class CudaGraphs:
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
-        self._stream = torch.cuda.Stream(device)
-        self._pool: tuple[int, int] | None = None
+        self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        self._pool: Pool | None = None
 
     def watch(self, call: Callable[[], T]) -> tuple[T, str]:
         """Make a call as usual; a graph cannot hold one during which the host waits for the device."""
@@ -57,14 +58,14 @@ class CudaGraphs:
             graph, result = self._capture(call, generator, pool)
         except Exception:
             # A capture that ends well tells PyTorch's own generator, too, that nothing is captured any more.
-            self._stream = torch.cuda.Stream(self._device)
+            self._stream = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
             self._capture(lambda: torch.zeros((), device=self._device), None, None)
             raise
         self._pool = graph.pool()
         return graph.replay, result
 
     def _capture(
-        self, call: Callable[[], T], generator: Generator | None, pool: tuple[int, int] | None
+        self, call: Callable[[], T], generator: Generator | None, pool: Pool | None
     ) -> tuple[torch.cuda.CUDAGraph, T]:
         graph = torch.cuda.CUDAGraph()
         if generator is not None:
@@ -80,10 +81,11 @@ class CudaGraphs:
 
 def side_by_side(*calls: Callable[[], T]) -> list[T]:
     """Make calls that do not depend on each other: in a graph side by side, otherwise one after the other."""
-    if not (torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()):
+    initialised: bool = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    if not (initialised and torch.cuda.is_current_stream_capturing()):
         return [call() for call in calls]
     here = torch.cuda.current_stream()
-    others = [torch.cuda.Stream() for _ in calls[1:]]
+    others = [torch.cuda.Stream() for _ in calls[1:]]  # type: ignore[no-untyped-call]
     for stream in others:
         stream.wait_stream(here)
     made = [calls[0]()]

@@ -143,7 +143,7 @@ def _mapped(tree: object, change: Callable[[Tensor], Tensor]) -> object:
         return copy.deepcopy(tree)
     if isinstance(tree, tuple | list):
         each = [_mapped(one, change) for one in tree]
-        return type(tree)(*each) if hasattr(tree, "_fields") else type(tree)(each)
+        return type(tree)(*each) if hasattr(tree, "_fields") else type(tree)(each)  # type: ignore[arg-type]
     if isinstance(tree, dict):
         return {name: _mapped(one, change) for name, one in tree.items()}
     if _is_tree(tree):

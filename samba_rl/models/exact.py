@@ -21,8 +21,18 @@ from typing import final
 import torch
 from torch import Tensor
 
-from samba_rl.models import kernel as kernels
-from samba_rl.models.kernel import JITTERS, factor_with, factorise, kernel, no_factor, remaining_covariance, scaled
+from samba_rl.capture import kernels
+from samba_rl.models.kernel import (
+    JITTERS,
+    factor_with,
+    factorise,
+    kernel,
+    kernel_with,
+    no_factor,
+    offsets,
+    remaining_covariance,
+    scaled,
+)
 from samba_rl.models.likelihood import Hyper
 from samba_rl.models.marginals import Marginals, chunk_rows, in_chunks, in_dtype, remaining_variance
 from samba_rl.models.zeta import exact_loo, observed
@@ -85,7 +95,7 @@ class ExactPosterior:
     @cached_property
     def offsets(self) -> Tensor:
         """Return what the points alone add to the exponents of the kernel [D, n]."""
-        return kernels.offsets(self.z, self.hyper.signal)
+        return offsets(self.z, self.hyper.signal)
 
     def extend(self, inputs: Tensor, targets: Tensor) -> ExactPosterior:
         """Return the posterior with m more points [m, ni] and [m, D], by a block update of the factor in O(n²m)."""
@@ -169,19 +179,26 @@ class ExactPosterior:
         return replace(self, hyper=hyper, targets=self.targets[:, at], **parts)
 
     def _predict(self, queries: Tensor, *, loo: bool, blur: float) -> Marginals:
-        k = kernels.kernel_with(self.offsets, scaled(queries, self.hyper.lengthscales), self.z)
-        if loo and self.inverse is not None:
-            mean = (k @ self.alpha[..., None])[..., 0]
-            v = k @ self.inverse
-            explained = k.mul_(v).sum(-1)
+        fused, z = kernels("samba_rl.models.fused", queries.device), scaled(queries, self.hyper.lengthscales)
+        signal, direct = self.hyper.signal, loo and self.inverse is not None
+        k = kernel_with(self.offsets, z, self.z) if fused is None else fused.kernel(z, self.z, signal)
+        if direct:
+            assert self.inverse is not None
+            w, weight, v = k, self.alpha, k @ self.inverse
         else:
-            w = triangular_product(k, self.root, transpose=True)
-            mean = (w @ self.white[..., None])[..., 0]
-            explained = w.square().sum(-1)
+            w, weight = triangular_product(k, self.root, transpose=True), self.white
             v = triangular_product(w, self.root) if loo else w
-        variance = remaining_variance(self.hyper.signal, explained)
-        blurred = observed(variance, self.hyper.noise, blur)
-        zeta = exact_loo(v, blurred, self.alpha, self.inverse_diagonal) if loo else None
+        zeta: Tensor | None = None
+        if fused is not None:
+            noise = observed(torch.zeros_like(signal)[:, None], self.hyper.noise, blur)[:, 0]
+            left_out = (v, self.inverse_diagonal, self.alpha, noise) if loo else None
+            mean, variance, divergence = fused.sums(w, v if direct else w, weight, signal, left_out)
+            zeta = divergence.mul_(0.5 / len(self)).sum(0).clamp_(min=0) if loo else None
+        else:
+            mean = (w @ weight[..., None])[..., 0]
+            variance = remaining_variance(signal, (k.mul_(v) if direct else w.square()).sum(-1))
+            if loo:
+                zeta = exact_loo(v, observed(variance, self.hyper.noise, blur), self.alpha, self.inverse_diagonal)
         if zeta is not None and self.surplus is not None:
             zeta = zeta * self.surplus
         return Marginals(mean.T, variance.T, zeta)

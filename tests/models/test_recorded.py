@@ -63,7 +63,7 @@ def test_recordings_agree_with_plain_rollouts_while_the_model_learns_on(
     plain, recorded = seeded(3), seeded(3)
     # Functions have features in single precision, and trajectories magnify what differs.
     digits = 2 if precision == "float32" else 4 if draw == "functions" else 7
-    loose = {"rtol": 10.0**-digits, "atol": 10.0**-digits}
+    loose = 10.0**-digits
     for i, count in enumerate((70, 100, 120)):  # all filled up to 128
         model.fit(real(count))
         policy = a_policy(i)
@@ -80,7 +80,7 @@ def test_recordings_agree_with_plain_rollouts_while_the_model_learns_on(
                     continue  # a difference of large numbers
                 if precision == "float32" and value.dim() > 1:
                     given, value = given[:, :3], value[:, :3]
-                assert torch.allclose(given.double(), value.double(), **loose), name
+                assert torch.allclose(given.double(), value.double(), rtol=loose, atol=loose), name
     assert (graphs.watched, graphs.recorded, graphs.replayed) == (1, 1, 2)
     assert torch.equal(plain.get_state(), recorded.get_state())
 

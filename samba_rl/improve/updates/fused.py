@@ -6,6 +6,7 @@ an order that is always the same.
 
 from __future__ import annotations
 
+# mypy: disable-error-code="no-untyped-def"
 import itertools
 
 import torch
@@ -76,10 +77,10 @@ def _through(
         tl.store(outputs + at, z3, mask=real)
 
 
-def check(device: torch.device, widths: tuple[int, ...]) -> None:
+def check(device: torch.device, *widths: int) -> None:
     """Raise an error if networks of these widths cannot be run."""
-    if max(widths) > WIDEST:
-        raise ValueError(f"more than {WIDEST} wide")
+    if len(widths) != 4 or max(widths) > WIDEST:
+        raise ValueError(f"not of two hidden layers, or more than {WIDEST} wide")
     only, inputs = torch.zeros(1, dtype=torch.long, device=device), torch.ones(1, 2 * STEPS, widths[0], device=device)
     weights = [torch.ones(1, a, b, device=device) for a, b in itertools.pairwise(widths)]
     biases = [torch.ones(1, 1, b, device=device) for b in widths[1:]]

@@ -34,7 +34,7 @@ class Order:
                 yield share, tuple(tensors if rows is None else (each.index_select(dim, rows) for each in tensors))
             return
         ordered = tensors if self.rows is None else [each.index_select(dim, self.rows) for each in tensors]
-        for part in zip(*(torch.split(each, self.sizes, dim) for each in ordered), strict=True):
+        for part in zip(*(torch.split(each, list(self.sizes), dim) for each in ordered), strict=True):
             yield None, part
 
 

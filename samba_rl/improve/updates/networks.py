@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
-from types import ModuleType
 from typing import final
 
 import torch
 from torch import Tensor, nn
 
+from samba_rl.capture import kernels
 from samba_rl.errors import UserError
 from samba_rl.improve.policies import tanh_
 from samba_rl.types import State
@@ -46,14 +45,15 @@ class Networks:
         self._activations: list[Tensor] = []
         self._all = torch.arange(len(self._weights[0]), device=self.gradient.device)
         widths = (self._weights[0].shape[1], *(weight.shape[2] for weight in self._weights))
-        self._fused = _kernels(self.gradient.device, widths)
+        self._fused = kernels("samba_rl.improve.updates.fused", self.gradient.device, *widths)
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Return the outputs [K, N, no] at inputs [K, N, ni] and keep the activations for `backward`."""
         self._activations = [inputs]
         if self._fused is not None:
             only = self._all if self.only is None else self.only
-            return self._fused.forward(inputs, only, self._weights, self._biases)
+            outputs: Tensor = self._fused.forward(inputs, only, self._weights, self._biases)
+            return outputs
         *hidden, last = zip(self._used(self._weights), self._used(self._biases), strict=True)
         for weight, bias in hidden:
             self._activations.append(tanh_(torch.baddbmm(bias, self._activations[-1], weight)))
@@ -90,20 +90,6 @@ class Networks:
     def limit(self, norm: float) -> None:
         """Shorten the gradient to this norm if it is longer."""
         self.gradient *= (norm / (self.gradient.norm() + 1e-6)).clamp(max=1)
-
-
-@lru_cache
-def _kernels(device: torch.device, widths: tuple[int, ...]) -> ModuleType | None:
-    """Return the module of fused kernels, if there is a GPU to run them and networks of these widths fit them."""
-    if device.type == "cpu" or len(widths) != 4:
-        return None
-    try:
-        from samba_rl.improve.updates import fused
-
-        fused.check(device, widths)
-    except Exception:
-        return None
-    return fused
 
 
 def _summed(before: Tensor, slope: Tensor) -> Tensor:
