@@ -38,7 +38,8 @@ def _sums(
     p, q, weight, v, diagonal, alpha, prior, noise, means, variances, divergences, least, queries, points,
     ZETA: tl.constexpr, CHUNK: tl.constexpr,
 ):  # fmt: skip
-    output, row = tl.program_id(1), tl.program_id(0)
+    output = tl.program_id(1)
+    row = tl.program_id(0)
     at = (output * queries + row).to(tl.int64) * points
     mean = tl.zeros((CHUNK,), dtype=p.dtype.element_ty)
     explained = tl.zeros((CHUNK,), dtype=p.dtype.element_ty)

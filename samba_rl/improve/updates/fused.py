@@ -1,7 +1,7 @@
-"""Networks of two hidden layers in one GPU kernel each way, written in Triton: their layers are too small for one each.
+"""Networks of two hidden layers, with their losses, in one GPU kernel, written in Triton: they are too small for more.
 
-A program takes some of the steps through one network; what they contribute to the gradient is summed up afterwards, in
-an order that is always the same.
+A program takes some of the steps through one network, forth and back; what the programs contribute to the gradient is
+summed up afterwards, in an order that is always the same. The losses are those of `proximal` and `regression`.
 """
 
 from __future__ import annotations
@@ -15,22 +15,23 @@ import triton.language as tl
 from torch import Tensor
 
 STEPS = 128
-"""Number of steps that one program takes through a network."""
+"""Number of steps that a program takes through a network at a time."""
+WARPS = 4
+"""Groups of 32 threads in a program."""
+PROGRAMS = 264
+"""Number of programs: two for each multiprocessor."""
 WIDEST = 64
 """Largest number of inputs, of units in a layer, or of outputs."""
-
-
-@triton.jit
-def _at(rows, columns, by_row, by_column):
-    return rows[:, None] * by_row + columns[None, :] * by_column
+OUTPUTS, REGRESSION, CLIPPED, SURROGATE = range(4)
 
 
 @triton.jit
 def _layer(h, w, b, which, ni, no, si, so, NI: tl.constexpr, NO: tl.constexpr):
-    i, o = tl.arange(0, NI), tl.arange(0, NO)
-    weight = tl.load(w + which * ni * no + _at(i, o, si, so), mask=(i[:, None] < ni) & (o[None, :] < no), other=0.0)
+    i = tl.arange(0, NI)[:, None]
+    o = tl.arange(0, NO)[None, :]
+    weight = tl.load(w + which * ni * no + i * si + o * so, mask=(i < ni) & (o < no), other=0.0)
     bias = tl.load(b + which * no + o, mask=o < no, other=0.0)
-    return tl.dot(h, weight, input_precision="tf32x3") + bias[None, :], weight
+    return tl.dot(h, weight, input_precision="tf32x3") + bias, weight
 
 
 @triton.jit
@@ -39,42 +40,146 @@ def _tanh(x):
 
 
 @triton.jit
-def _gradient(to, h, slope, w, b, which, ni, no, si, so, NI: tl.constexpr, NO: tl.constexpr):
-    i, o = tl.arange(0, NI), tl.arange(0, NO)
-    weight = tl.dot(tl.trans(h), slope, input_precision="tf32x3")
-    tl.store(to + w + which * ni * no + _at(i, o, si, so), weight, mask=(i[:, None] < ni) & (o[None, :] < no))
-    tl.store(to + b + which * no + o, tl.sum(slope, 0), mask=o < no)
+def _store(to, weight, bias, w, b, which, ni, no, si, so, NI: tl.constexpr, NO: tl.constexpr):
+    i = tl.arange(0, NI)[:, None]
+    o = tl.arange(0, NO)[None, :]
+    tl.store(to + w + which * ni * no + i * si + o * so, weight, mask=(i < ni) & (o < no))
+    tl.store(to + b + which * no + tl.arange(0, NO), bias, mask=tl.arange(0, NO) < no)
 
 
-@triton.jit(do_not_specialize=["i1", "o1", "i2", "o2", "i3", "o3", "g1", "c1", "g2", "c2", "g3", "c3", "n", "size"])
+@triton.jit(
+    do_not_specialize=["i1", "o1", "i2", "o2", "i3", "o3", "g1", "c1", "g2", "c2", "g3", "c3", "g0", "n", "size"]
+)
 def _through(
-    x, only, w1, b1, w2, b2, w3, b3, i1, o1, i2, o2, i3, o3, outputs, slopes, partial, g1, c1, g2, c2, g3, c3,
-    n, ni, h1, h2, no, size, BACK: tl.constexpr, NI: tl.constexpr, H1: tl.constexpr, H2: tl.constexpr,
-    NO: tl.constexpr, N: tl.constexpr,
+    x, only, w1, b1, w2, b2, w3, b3, i1, o1, i2, o2, i3, o3, g1, c1, g2, c2, g3, c3, g0,
+    a, b, c, share, log_std, result, n, ni, h1, h2, no, size, clip, bound,
+    KIND: tl.constexpr, BOUNDED: tl.constexpr,
+    NI: tl.constexpr, H1: tl.constexpr, H2: tl.constexpr, NO: tl.constexpr, N: tl.constexpr,
 ):  # fmt: skip
     k = tl.program_id(1)
     which = tl.load(only + k)
-    rows = tl.program_id(0) * N + tl.arange(0, N)
-    i, o = tl.arange(0, NI), tl.arange(0, NO)
-    real = (rows[:, None] < n) & (i[None, :] < ni)
-    h0 = tl.load(x + k * n * ni + _at(rows, i, ni, 1), mask=real, other=0.0)
-    z1, _ = _layer(h0, w1, b1, which, ni, h1, i1, o1, NI, H1)
-    a1 = _tanh(z1)
-    z2, weight2 = _layer(a1, w2, b2, which, h1, h2, i2, o2, H1, H2)
-    a2 = _tanh(z2)
-    z3, weight3 = _layer(a2, w3, b3, which, h2, no, i3, o3, H2, NO)
-    real = (rows[:, None] < n) & (o[None, :] < no)
-    at = k * n * no + _at(rows, o, no, 1)
-    if BACK:
-        to = partial + tl.program_id(0) * size
-        slope = tl.load(slopes + at, mask=real, other=0.0)
-        _gradient(to, a2, slope, g3, c3, which, h2, no, i3, o3, H2, NO)
-        slope = tl.dot(slope, tl.trans(weight3), input_precision="tf32x3") * (1 - a2 * a2)
-        _gradient(to, a1, slope, g2, c2, which, h1, h2, i2, o2, H1, H2)
-        slope = tl.dot(slope, tl.trans(weight2), input_precision="tf32x3") * (1 - a1 * a1)
-        _gradient(to, h0, slope, g1, c1, which, ni, h1, i1, o1, NI, H1)
-    else:
-        tl.store(outputs + at, z3, mask=real)
+    i = tl.arange(0, NI)
+    o = tl.arange(0, NO)
+    weights1 = tl.zeros((NI, H1), tl.float32)
+    weights2 = tl.zeros((H1, H2), tl.float32)
+    weights3 = tl.zeros((H2, NO), tl.float32)
+    biases1 = tl.zeros((H1,), tl.float32)
+    biases2 = tl.zeros((H2,), tl.float32)
+    biases3 = tl.zeros((NO,), tl.float32)
+    stds = tl.zeros((NO,), tl.float32)
+    divergence = tl.zeros((N,), tl.float32)
+    for start in range(tl.program_id(0) * N, n, tl.num_programs(0) * N):
+        rows = start + tl.arange(0, N)
+        there = rows < n
+        h0 = tl.load(x + (k * n + rows[:, None]) * ni + i[None, :], mask=there[:, None] & (i[None, :] < ni), other=0.0)
+        z1, _ = _layer(h0, w1, b1, which, ni, h1, i1, o1, NI, H1)
+        a1 = _tanh(z1)
+        z2, weight2 = _layer(a1, w2, b2, which, h1, h2, i2, o2, H1, H2)
+        a2 = _tanh(z2)
+        z3, weight3 = _layer(a2, w3, b3, which, h2, no, i3, o3, H2, NO)
+        at = (k * n + rows[:, None]) * no + o[None, :]
+        real = there[:, None] & (o[None, :] < no)
+        if KIND == 0:
+            tl.store(result + at, z3, mask=real)
+        else:
+            part = tl.load(share + rows, mask=there, other=0.0)
+            if KIND == 3:
+                spread = tl.load(log_std + o, mask=o < no, other=0.0)
+                precision = tl.exp(-spread)[None, :]
+                mean = z3
+                steep = 1.0
+                if BOUNDED:
+                    mean = bound * _tanh(z3 / bound)
+                    steep = 1 - (mean / bound) * (mean / bound)
+                z = (tl.load(a + at, mask=real, other=0.0) - mean) * precision
+                log = -0.5 * tl.sum(z * z, 1) - tl.sum(spread, 0) - tl.load(c + rows, mask=there, other=0.0)
+                ratio = tl.exp(log)
+                advantage = tl.load(b + rows, mask=there, other=0.0)
+                free = ratio * advantage
+                held = tl.minimum(tl.maximum(ratio, 1 - clip), 1 + clip) * advantage
+                pull = tl.where(free < held, 0.0, free) * part
+                slope = pull[:, None] * (z * precision * steep)
+                stds += tl.sum(pull[:, None] * (z * z - 1), 0)
+                divergence += (ratio - 1 - log) * part
+            else:
+                target = tl.load(a + at, mask=real, other=0.0)
+                error = z3 - target
+                slope = error * (2 * part)[:, None]
+                if KIND == 2:
+                    old = tl.load(b + at, mask=real, other=0.0)
+                    held = tl.minimum(tl.maximum(z3, old - clip), old + clip)
+                    slope = tl.where(tl.abs(error) < tl.abs(held - target), 0.0, slope)
+            weights3 += tl.dot(tl.trans(a2), slope, input_precision="tf32x3")
+            biases3 += tl.sum(slope, 0)
+            slope2 = tl.dot(slope, tl.trans(weight3), input_precision="tf32x3") * (1 - a2 * a2)
+            weights2 += tl.dot(tl.trans(a1), slope2, input_precision="tf32x3")
+            biases2 += tl.sum(slope2, 0)
+            slope1 = tl.dot(slope2, tl.trans(weight2), input_precision="tf32x3") * (1 - a1 * a1)
+            weights1 += tl.dot(tl.trans(h0), slope1, input_precision="tf32x3")
+            biases1 += tl.sum(slope1, 0)
+    if KIND > 0:
+        to = result + tl.program_id(0) * size
+        _store(to, weights3, biases3, g3, c3, which, h2, no, i3, o3, H2, NO)
+        _store(to, weights2, biases2, g2, c2, which, h1, h2, i2, o2, H1, H2)
+        _store(to, weights1, biases1, g1, c1, which, ni, h1, i1, o1, NI, H1)
+        if KIND == 3:
+            tl.store(to + g0 + o, stds, mask=o < no)
+            tl.store(to + size - 1, tl.sum(divergence, 0))
+
+
+class Shapes:
+    """Networks for the kernel: the parameters [K, ·, ·] of three layers, and where their gradients are in a vector."""
+
+    def __init__(self, weights: list[Tensor], biases: list[Tensor], places: list[int], size: int) -> None:
+        """Take `places` of the gradients of each weight and bias in turn, in a vector of this size."""
+        self._each = [tensor for pair in zip(weights, biases, strict=True) for tensor in pair]
+        self._strides = [stride for weight in weights for stride in weight.stride()[1:]]
+        self._widths = [weights[0].shape[1], *(weight.shape[2] for weight in weights)]
+        self._places, self._size = places, size
+
+    def outputs(self, inputs: Tensor, only: Tensor) -> Tensor:
+        """Return the outputs [k, N, no] of the networks `only` [k] at inputs [k, N, ni]."""
+        result = inputs.new_empty(*inputs.shape[:2], self._widths[-1])
+        self._run(OUTPUTS, inputs, only, result, result, result, result, result, result)
+        return result
+
+    def regression(
+        self, inputs: Tensor, only: Tensor, share: Tensor | None, targets: Tensor, old: Tensor | None, clip: float
+    ) -> Tensor:
+        """Return the gradient [P] of the networks' squared errors, or of the clipped loss; zero for other networks."""
+        kind, before = (REGRESSION, targets) if old is None else (CLIPPED, old)
+        return self._summed(kind, inputs, only, share, targets, before, targets, targets, clip)[:-1]
+
+    def surrogate(
+        self, inputs: Tensor, only: Tensor, share: Tensor | None, raw: Tensor, advantage: Tensor, old: Tensor,
+        log_std: Tensor, clip: float, bound: float | None,
+    ) -> Tensor:  # fmt: skip
+        """Return the gradient [P] of PPO's surrogate, with that by log_std first; then the divergence: [P + 1]."""
+        return self._summed(SURROGATE, inputs, only, share, raw, advantage, old, log_std, clip, bound)
+
+    def _summed(
+        self, kind: int, inputs: Tensor, only: Tensor, share: Tensor | None, a: Tensor, b: Tensor, c: Tensor,
+        log_std: Tensor, clip: float, bound: float | None = None,
+    ) -> Tensor:  # fmt: skip
+        count, n, _ = inputs.shape
+        share = inputs.new_full((n,), 1 / n) if share is None else share
+        programs = min(triton.cdiv(n, STEPS), max(1, PROGRAMS // count))
+        partial = inputs.new_zeros(programs, self._size + 1)
+        self._run(kind, inputs, only, partial, a, b, c, share, log_std, clip, bound)
+        return partial.sum(0)
+
+    def _run(
+        self, kind: int, inputs: Tensor, only: Tensor, result: Tensor, a: Tensor, b: Tensor, c: Tensor, share: Tensor,
+        log_std: Tensor, clip: float = 0.0, bound: float | None = None,
+    ) -> None:  # fmt: skip
+        count, n, _ = inputs.shape
+        filled = [max(16, triton.next_power_of_2(one)) for one in self._widths]
+        given = [each.contiguous() for each in (a, b, c, share, log_std)]
+        programs = triton.cdiv(n, STEPS) if kind == OUTPUTS else len(result)
+        _through[programs, count](
+            inputs.contiguous(), only, *self._each, *self._strides, *self._places, 0, *given, result, n, *self._widths,
+            self._size + 1, float(clip), float(bound or 0), kind, bound is not None, *filled, STEPS, num_warps=WARPS,
+        )  # fmt: skip
 
 
 def check(device: torch.device, *widths: int) -> None:
@@ -84,44 +189,8 @@ def check(device: torch.device, *widths: int) -> None:
     only, inputs = torch.zeros(1, dtype=torch.long, device=device), torch.ones(1, 2 * STEPS, widths[0], device=device)
     weights = [torch.ones(1, a, b, device=device) for a, b in itertools.pairwise(widths)]
     biases = [torch.ones(1, 1, b, device=device) for b in widths[1:]]
-    outputs = forward(inputs, only, weights, biases)
-    gradient = torch.zeros(sum(each.numel() for each in (*weights, *biases)), device=device)
-    backward(outputs, inputs, only, weights, biases, gradient, [0] * 6)
-    if not bool(gradient.isfinite().all()):
+    sizes = [each.numel() for pair in zip(weights, biases, strict=True) for each in pair]
+    places = [0, *itertools.accumulate(sizes)]
+    outputs = Shapes(weights, biases, places[:-1], places[-1]).outputs(inputs, only)
+    if not bool(outputs.isfinite().all()):
         raise ValueError("the result is not finite")
-
-
-def forward(inputs: Tensor, only: Tensor, weights: list[Tensor], biases: list[Tensor]) -> Tensor:
-    """Return the outputs [k, N, no] of the networks `only` [k] at inputs [k, N, ni]."""
-    outputs = inputs.new_empty(*inputs.shape[:2], weights[2].shape[2])
-    _run(inputs, only, weights, biases, outputs, outputs, outputs, [0] * 6, 0)
-    return outputs
-
-
-def backward(
-    slope: Tensor, inputs: Tensor, only: Tensor, weights: list[Tensor], biases: list[Tensor], gradient: Tensor,
-    places: list[int],
-) -> None:  # fmt: skip
-    """Set the gradient [P] from the slopes of the outputs [k, N, no]; `places` are those of weights and biases in it.
-
-    All else in it is set to zero.
-    """
-    partial = gradient.new_zeros(triton.cdiv(inputs.shape[1], STEPS), len(gradient))
-    _run(inputs, only, weights, biases, inputs, slope.contiguous(), partial, places, len(gradient))
-    torch.sum(partial, 0, out=gradient)
-
-
-def _run(
-    inputs: Tensor, only: Tensor, weights: list[Tensor], biases: list[Tensor], outputs: Tensor, slopes: Tensor,
-    partial: Tensor, places: list[int], size: int,
-) -> None:  # fmt: skip
-    inputs = inputs.contiguous()
-    count, n, ni = inputs.shape
-    sizes = [ni, *(weight.shape[2] for weight in weights)]
-    each = [tensor for pair in zip(weights, biases, strict=True) for tensor in pair]
-    strides = [stride for weight in weights for stride in weight.stride()[1:]]
-    filled = [max(16, triton.next_power_of_2(one)) for one in sizes]
-    _through[triton.cdiv(n, STEPS), count](
-        inputs, only, *each, *strides, outputs, slopes, partial, *places, n, *sizes, size, size > 0, *filled, STEPS,
-        num_warps=4,
-    )  # fmt: skip

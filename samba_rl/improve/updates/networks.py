@@ -45,14 +45,17 @@ class Networks:
         self._activations: list[Tensor] = []
         self._all = torch.arange(len(self._weights[0]), device=self.gradient.device)
         widths = (self._weights[0].shape[1], *(weight.shape[2] for weight in self._weights))
-        self._fused = kernels("samba_rl.improve.updates.fused", self.gradient.device, *widths)
+        fused = kernels("samba_rl.improve.updates.fused", self.gradient.device, *widths)
+        pairs = zip(self._weight_gradients, self._bias_gradients, strict=True)
+        places = [int(each.storage_offset()) for pair in pairs for each in pair]
+        self.fused = None if fused is None else fused.Shapes(self._weights, self._biases, places, len(self.gradient))
+        """The networks in one GPU kernel; None where that cannot be."""
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Return the outputs [K, N, no] at inputs [K, N, ni] and keep the activations for `backward`."""
         self._activations = [inputs]
-        if self._fused is not None:
-            only = self._all if self.only is None else self.only
-            outputs: Tensor = self._fused.forward(inputs, only, self._weights, self._biases)
+        if self.fused is not None:
+            outputs: Tensor = self.fused.outputs(inputs, self.used)
             return outputs
         *hidden, last = zip(self._used(self._weights), self._used(self._biases), strict=True)
         for weight, bias in hidden:
@@ -60,14 +63,10 @@ class Networks:
         return torch.baddbmm(last[1], self._activations[-1], last[0])
 
     def backward(self, slope: Tensor) -> None:
-        """Set the gradient from the derivative of the loss by the last outputs [K, N, no]; call it once per forward."""
-        if self._fused is not None:
-            pairs = zip(self._weight_gradients, self._bias_gradients, strict=True)
-            places = [each.storage_offset() for pair in pairs for each in pair]
-            only = self._all if self.only is None else self.only
-            before = self._activations.pop()
-            self._fused.backward(slope, before, only, self._weights, self._biases, self.gradient, places)
-            return
+        """Set the gradient from the derivative of the loss by the last outputs [K, N, no]; call it once per forward.
+
+        Networks that are `fused` have their losses in the same kernel instead.
+        """
         weights = self._used(self._weights)
         for i in reversed(range(len(weights))):
             before = self._activations.pop()
@@ -77,6 +76,11 @@ class Networks:
                 slope = slope @ weights[i].mT
                 # In place: on a CPU, allocating memory costs more than multiplying by 1 - tanh².
                 torch.ops.aten.tanh_backward.grad_input(slope, before, grad_input=slope)
+
+    @property
+    def used(self) -> Tensor:
+        """Return the indices [k] of the networks that are evaluated."""
+        return self._all if self.only is None else self.only
 
     def _used(self, parameters: list[Tensor]) -> list[Tensor]:
         return parameters if self.only is None else [each[self.only] for each in parameters]

@@ -141,6 +141,25 @@ class ProximalUpdate:
         self, floor: Tensor, share: Tensor | None, inputs: Tensor, raw: Tensor, advantage: Tensor, old: Tensor
     ) -> Tensor:
         """Take one gradient step and return an estimate of the divergence before it."""
+        settings, actor, policy = self.settings, self._actor, self._policy
+        if actor.fused is not None:
+            more = policy.log_std, settings.clip, policy.settings.mean_bound
+            found = actor.fused.surrogate(inputs[None], actor.used, share, raw, advantage, old, *more)
+            actor.gradient.copy_(found[:-1])
+            divergence: Tensor = found[-1]
+        else:
+            divergence = self._set_gradient(share, inputs, raw, advantage, old)
+        if settings.entropy:
+            actor.others[0].sub_(settings.entropy)
+        actor.limit(settings.max_gradient_norm)
+        self.policy_optimiser.step()
+        policy.log_std.clamp_(min=floor)
+        return divergence
+
+    def _set_gradient(
+        self, share: Tensor | None, inputs: Tensor, raw: Tensor, advantage: Tensor, old: Tensor
+    ) -> Tensor:
+        """Set the gradient of the surrogate and return the estimate of the divergence."""
         settings, actor = self.settings, self._actor
         density = density_of(self._policy, actor.forward(inputs[None])[0], raw)
         log_ratio = density.log - old
@@ -150,10 +169,7 @@ class ProximalUpdate:
         free, held = ratio * advantage, ratio.clamp(1 - settings.clip, 1 + settings.clip) * advantage
         slope = spread(torch.where(free < held, 0, free), share)[:, None]
         actor.backward((slope * density.by_output)[None])
-        actor.others[0].copy_((slope * density.by_log_std).sum(0) - settings.entropy)
-        actor.limit(settings.max_gradient_norm)
-        self.policy_optimiser.step()
-        self._policy.log_std.clamp_(min=floor)
+        actor.others[0].copy_((slope * density.by_log_std).sum(0))
         return mean(ratio - 1 - log_ratio, share)
 
     def _log_density(self, inputs: Tensor, raw: Tensor) -> Tensor:

@@ -88,6 +88,17 @@ class Regression:
     def _step(self, share: Tensor | None, inputs: Tensor, targets: Tensor, *old: Tensor) -> None:
         """Take one gradient step; with old values, on the clipped loss."""
         settings, networks = self.fit.settings, self.fit.networks
+        if networks.fused is not None:
+            before = old[0] if old else None
+            gradient = networks.fused.regression(inputs, networks.used, share, targets, before, settings.clip)
+            networks.gradient.copy_(gradient)
+        else:
+            self._set_gradient(share, inputs, targets, *old)
+        networks.limit(settings.max_gradient_norm)
+        self.fit.optimiser.step()
+
+    def _set_gradient(self, share: Tensor | None, inputs: Tensor, targets: Tensor, *old: Tensor) -> None:
+        settings, networks = self.fit.settings, self.fit.networks
         values = networks.forward(inputs)[..., 0]
         error = values - targets
         # The gradient of the sum over critics. Each has its own parameters, so only the norm limit couples them.
@@ -96,5 +107,3 @@ class Regression:
             held = values.clamp(before - settings.clip, before + settings.clip)
             slope.masked_fill_(error.abs() < (held - targets).abs(), 0)
         networks.backward(slope[..., None])
-        networks.limit(settings.max_gradient_norm)
-        self.fit.optimiser.step()
