@@ -1,4 +1,4 @@
-"""A GPU's rows of benchmarks/train.py: passes, rollouts and whole runs. It needs torch, gpytorch, NumPy and SciPy alone.
+"""A GPU's rows of benchmarks/train.py: passes, rollouts, runs. It needs torch, gpytorch, NumPy and SciPy alone.
 
 pass_ms            one pass of SAMBA's update over 30,000 steps, as in the preset `paper` (policy and three critics)
 rollout_ms_n1600   1000 trajectories of 30 steps from 1600 points, in float64, with ζ_LOO
@@ -70,6 +70,7 @@ def run(agent: Agent, seed: int = 0) -> Row:
     while episodes := agent.episodes_due():
         policy = agent.first_policy(episodes, generator) if agent.is_first_trial else agent.ask()
         agent.tell(source(policy, episodes, generator))
+        print(f"{agent.real_samples} samples after {time.perf_counter() - begin:.1f} s", file=sys.stderr, flush=True)
     agent.ask(last=True)
     seconds = time.perf_counter() - begin
     final = source(agent.policy, 1000, Generator().manual_seed(1))
