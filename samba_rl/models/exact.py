@@ -12,7 +12,6 @@ targets miss their predictions by A_BB⁻¹ α_B, and the covariance of that is 
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -32,7 +31,8 @@ from samba_rl.models.kernel import (
     offsets,
     remaining_covariance,
     scaled,
-)
+    triangular_product,
+)  # fmt: skip
 from samba_rl.models.likelihood import Hyper
 from samba_rl.models.marginals import Marginals, chunk_rows, in_chunks, in_dtype, remaining_variance
 from samba_rl.models.zeta import exact_loo, observed
@@ -237,18 +237,3 @@ def _direct(hyper: Hyper, n: int) -> bool:
     """Return whether v·k is accurate to a thousandth of the noise: its rounding error is about ε n s⁴ / noise."""
     error = torch.finfo(hyper.noise.dtype).eps * n * hyper.signal.square() / hyper.noise
     return bool((error <= 1e-3 * hyper.noise).all())
-
-
-def triangular_product(rows: Tensor, lower: Tensor, *, transpose: bool = False) -> Tensor:
-    """Multiply rows [D, B, n] by a lower triangular matrix [D, n, n] or its transpose, skipping most of the zeros."""
-    n = lower.shape[-1]
-    # On an accelerator, multiplying by zeros is faster than launching eight products.
-    blocks = min(8, max(1, n // 128)) if rows.device.type == "cpu" else 2
-    edges = [round(n * i / blocks) for i in range(blocks + 1)]
-    parts = []
-    for start, end in itertools.pairwise(edges):
-        if transpose:
-            parts.append(rows[..., :end] @ lower[:, start:end, :end].mT)
-        else:
-            parts.append(rows[..., start:] @ lower[:, start:, start:end])
-    return torch.cat(parts, dim=-1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import hashlib
 import math
 import time
@@ -28,11 +27,6 @@ from samba_rl.types import State, Transitions
 
 if TYPE_CHECKING:
     from samba_rl.tasks.task import Task
-
-_PARTS = frozenset(
-    {"_posterior", "_rollout_posterior", "_rollout_inputs", "_rollout_targets", "_targets", "_factor", "_share"}
-    | {"_spread", "plausible"}
-)
 
 
 class Prediction(NamedTuple):
@@ -242,16 +236,6 @@ class GPDynamics:
                 pairs.append((first.cast(self.dtype), second.cast(self.dtype)))
             self._splits[count, seed] = pairs
         return self._splits[count, seed]
-
-    def parts(self) -> dict[str, object]:
-        """Return what predictions depend on, so that a `twin` can predict with the like of it."""
-        return {name: value for name, value in vars(self).items() if name in _PARTS}
-
-    def twin(self, parts: dict[str, object]) -> GPDynamics:
-        """Return a model that predicts with these parts."""
-        other = copy.copy(self)
-        vars(other).update(parts)
-        return other
 
     # Saving -----------------------------------------------------------------------------------------------------------
 

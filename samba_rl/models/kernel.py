@@ -1,6 +1,8 @@
-"""The RBF kernel and Cholesky factors of its covariance matrices."""
+"""The RBF kernel, Cholesky factors of its covariance matrices, and products with them."""
 
 from __future__ import annotations
+
+import itertools
 
 import torch
 from torch import Tensor
@@ -45,6 +47,21 @@ def remaining_covariance(z: Tensor, features: Tensor, signal: Tensor, count: int
     each, explained = (flat.reshape(outputs * count, rows // count, -1) for flat in (z, features))
     prior = kernel(each, each, signal.repeat_interleave(count))
     return torch.baddbmm(prior, explained, explained.mT, alpha=-1).view(outputs, count, rows // count, -1)
+
+
+def triangular_product(rows: Tensor, lower: Tensor, *, transpose: bool = False) -> Tensor:
+    """Multiply rows [D, B, n] by a lower triangular matrix [D, n, n] or its transpose, skipping most of the zeros."""
+    n = lower.shape[-1]
+    # On an accelerator, multiplying by zeros is faster than launching eight products.
+    blocks = min(8, max(1, n // 128)) if rows.device.type == "cpu" else 2
+    edges = [round(n * i / blocks) for i in range(blocks + 1)]
+    parts = []
+    for start, end in itertools.pairwise(edges):
+        if transpose:
+            parts.append(rows[..., :end] @ lower[:, start:end, :end].mT)
+        else:
+            parts.append(rows[..., start:] @ lower[:, start:, start:end])
+    return torch.cat(parts, dim=-1)
 
 
 def factorise(gram: Tensor, noise: Tensor, signal: Tensor) -> tuple[Tensor, float]:

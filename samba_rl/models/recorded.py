@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, final
 
@@ -21,6 +22,11 @@ if TYPE_CHECKING:
 
 ROWS = 64
 """Posteriors are filled up to a multiple of this many points."""
+PARTS = frozenset(
+    {"_posterior", "_rollout_posterior", "_rollout_inputs", "_rollout_targets", "_targets", "_factor", "_share"}
+    | {"_spread", "plausible"}
+)
+"""Attributes of a model that predictions depend on."""
 
 
 @final
@@ -58,7 +64,8 @@ def _follow(model: GPDynamics, zeta: Zeta | None, policy: Policy, started: Start
     """Follow the policy from where episodes have started, with what the model predicted with then."""
     # Copies, so that what a posterior remembers is computed again in each repetition.
     fresh = {name: replace(one) if isinstance(one, ExactPosterior) else one for name, one in started.parts.items()}
-    model = model.twin(fresh)
+    model = copy.copy(model)
+    vars(model).update(fresh)
     world = ModelWorld(model, zeta=zeta)
     functions = started.functions
     if functions is not None:
@@ -69,7 +76,7 @@ def _follow(model: GPDynamics, zeta: Zeta | None, policy: Policy, started: Start
 
 def _parts(model: GPDynamics, *, loo: bool | None) -> dict[str, object]:
     """Return what the model predicts with, filled up; see `filled`."""
-    parts = model.parts()
+    parts = {name: value for name, value in vars(model).items() if name in PARTS}
     posterior, whole = parts["_rollout_posterior"], parts["_posterior"]
     assert isinstance(posterior, ExactPosterior) and isinstance(whole, ExactPosterior)
     return parts | {"_rollout_posterior": filled(posterior, loo=loo), "_posterior": filled(whole, loo=None)}

@@ -8,7 +8,8 @@ from hypothesis import given, settings, strategies as st
 from torch import Tensor
 
 from samba_rl.models import exact, marginals
-from samba_rl.models.exact import ExactPosterior, triangular_product
+from samba_rl.models.exact import ExactPosterior
+from samba_rl.models.kernel import triangular_product
 from samba_rl.models.likelihood import Hyper
 
 

@@ -13,8 +13,8 @@ from samba_rl.capture import Recorder, side_by_side
 from samba_rl.improve.advantages import Critics
 from samba_rl.improve.policies import GaussianPolicy
 from samba_rl.improve.updates.batch import Batch, UpdateReport
-from samba_rl.improve.updates.density import density_of
-from samba_rl.improve.updates.minibatches import Minibatches, Order, mean, spread
+from samba_rl.improve.updates.density import density_of, surrogate
+from samba_rl.improve.updates.minibatches import Minibatches, Order, mean
 from samba_rl.improve.updates.networks import Networks, adam, optimiser_state, rate_of, restore_optimiser, set_rate
 from samba_rl.improve.updates.regression import CriticRegression, Regression
 from samba_rl.ranges import Count, In, Rate
@@ -142,35 +142,13 @@ class ProximalUpdate:
     ) -> Tensor:
         """Take one gradient step and return an estimate of the divergence before it."""
         settings, actor, policy = self.settings, self._actor, self._policy
-        if actor.fused is not None:
-            more = policy.log_std, settings.clip, policy.settings.mean_bound
-            found = actor.fused.surrogate(inputs[None], actor.used, share, raw, advantage, old, *more)
-            actor.gradient.copy_(found[:-1])
-            divergence: Tensor = found[-1]
-        else:
-            divergence = self._set_gradient(share, inputs, raw, advantage, old)
+        divergence = surrogate(policy, actor, share, inputs, raw, advantage, old, settings.clip)
         if settings.entropy:
             actor.others[0].sub_(settings.entropy)
         actor.limit(settings.max_gradient_norm)
         self.policy_optimiser.step()
         policy.log_std.clamp_(min=floor)
         return divergence
-
-    def _set_gradient(
-        self, share: Tensor | None, inputs: Tensor, raw: Tensor, advantage: Tensor, old: Tensor
-    ) -> Tensor:
-        """Set the gradient of the surrogate and return the estimate of the divergence."""
-        settings, actor = self.settings, self._actor
-        density = density_of(self._policy, actor.forward(inputs[None])[0], raw)
-        log_ratio = density.log - old
-        ratio = log_ratio.exp()
-        # Costs are minimised, so the larger of the two is the pessimistic one. Where that is the clipped one, the
-        # gradient is zero; elsewhere the derivative by the log density is ratio · advantage.
-        free, held = ratio * advantage, ratio.clamp(1 - settings.clip, 1 + settings.clip) * advantage
-        slope = spread(torch.where(free < held, 0, free), share)[:, None]
-        actor.backward((slope * density.by_output)[None])
-        actor.others[0].copy_((slope * density.by_log_std).sum(0))
-        return mean(ratio - 1 - log_ratio, share)
 
     def _log_density(self, inputs: Tensor, raw: Tensor) -> Tensor:
         """Return the log density [N] of actions raw [N, nu] at inputs [N, no], up to a constant."""
