@@ -18,6 +18,7 @@ from samba_rl.data import DataSet, Schema
 from samba_rl.errors import UserError
 from samba_rl.events import Clock, Event, Log, Notice, TrialReport
 from samba_rl.improve.experts import NetworkPolicy
+from samba_rl.improve.snapshot import set_random
 from samba_rl.learners import Learner
 from samba_rl.tasks.task import Task
 from samba_rl.types import Fault, Policy, State, Traces, Transitions
@@ -254,7 +255,7 @@ class AnyAgent(ABC):
         self.iteration, self.real_samples = int(state["iteration"]), int(state["real_samples"])
         self.learning_TC, self.learning_TV = float(state["learning_TC"]), int(state["learning_TV"])
         self.clock.load_state_dict(state["clock"])
-        self.generator.set_state(state["generator"])
+        set_random(self.generator, state["generator"])
 
     def _trial_report(self, traces: Traces, foresight: Foresight, *, broken: int) -> TrialReport:
         return TrialReport(

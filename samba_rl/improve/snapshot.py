@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from typing import final
 
@@ -36,7 +37,7 @@ class Snapshot:
     def restore(self, improver: Improver, multipliers: Multipliers, generator: Generator) -> None:
         """Put everything back to this state."""
         self.restore_learned(improver, multipliers)
-        generator.set_state(self.generator)
+        set_random(generator, self.generator)
 
     def restore_learned(self, improver: Improver, multipliers: Multipliers) -> None:
         """Put everything but the random numbers back to this state."""
@@ -52,3 +53,12 @@ class Snapshot:
     def from_state(state: State) -> Snapshot:
         """Make a snapshot of what `state_dict` returned."""
         return Snapshot(**{**state, "multipliers": tuple(state["multipliers"])})
+
+
+def set_random(generator: Generator, state: Tensor) -> None:
+    """Restore the state of a generator; the state of one on another kind of device gives it a seed instead."""
+    if len(state) == len(generator.get_state()):
+        generator.set_state(state)
+        return
+    digest = hashlib.sha256(bytes(state.tolist())).digest()
+    generator.manual_seed(int.from_bytes(digest[:7], "little"))
