@@ -37,6 +37,7 @@ CONTENTS = {
     "types": "Traces, Transitions, protocols",
     "ranges": "ranges of settings",
     "own": "functions of a user's own",
+    "capture": "CUDA graphs and kernels",
     "errors": "errors that a user can act on",
 }
 """What each room holds, in a few words."""

@@ -174,11 +174,6 @@ class Imagination(Experience):
             starts = self._data.x[self._data.step == 0]
         whole = isinstance(self.model.posterior, ExactPosterior)
         draw = self._settings.draw if whole else "marginals"
-        return ModelSource(
-            self.model,
-            zeta,
-            draw,
-            None if starts is None else starts.to(self._device),
-            share,
-            partial(recorded_rollout, self.recorder),
-        )
+        begun = None if starts is None else starts.to(self._device)
+        run = partial(recorded_rollout, self.recorder) if self.recorder.records else None
+        return ModelSource(self.model, zeta, draw, begun, share, run)

@@ -15,7 +15,7 @@ from samba_rl.capture.graphs import CudaGraphs, Graphs
 
 T = TypeVar("T")
 
-KEPT = 12
+KEPT = 32
 """Number of latest recordings that are kept."""
 
 
@@ -86,6 +86,9 @@ class _Recording:
         self._tensors: list[Tensor] = []
         own = _mapped(inputs, lambda tensor: tensor.detach().clone())
         _shape(own, self._tensors)
+        # Only tensors of one type are copied all at once.
+        types = [tensor.dtype for tensor in self._tensors]
+        self._alike = [[i for i, one in enumerate(types) if one is kind] for kind in set(types)]
         self._generator = None if generator is None else Generator(generator.device)
         assert isinstance(own, tuple)
         given = own if self._generator is None else (*own, self._generator)
@@ -97,8 +100,8 @@ class _Recording:
     @torch.no_grad()
     def play(self, tensors: list[Tensor], generator: Generator | None, times: int) -> object:
         """Repeat the call so many times with these tensors and this generator."""
-        if tensors:
-            torch._foreach_copy_(self._tensors, tensors)
+        for those in self._alike:
+            torch._foreach_copy_([self._tensors[i] for i in those], [tensors[i] for i in those])
         if generator is not None and self._generator is not None:
             self._generator.set_state(generator.get_state())
         _repeated(self._replay, times)

@@ -16,7 +16,8 @@ from samba_rl.improve.objectives import Objective
 from samba_rl.improve.updates.batch import Advantages
 from samba_rl.improve.updates.choosing import with_gate
 from samba_rl.improve.updates.min_norm import comparable_weights, min_norm_weights, policy_gradients
-from samba_rl.improve.updates.minibatches import Minibatches
+from samba_rl.improve.updates.minibatches import minibatches
+from samba_rl.improve.updates.networks import copies
 from samba_rl.improve.updates.rules import UpdateRule, UpdateSettings
 from samba_rl.ranges import In, Share
 from samba_rl.types import State, Traces
@@ -126,7 +127,7 @@ class Improver:
         if len(self._objectives) < 2 or least >= 1:
             return (1.0, *(0.0 for _ in self._objectives[1:]))[: len(self._objectives)]
         count = len(advantages.inputs)
-        whole = Minibatches(count, count, advantages.inputs.device, fill=self._recorder.records)
+        whole = minibatches(count, count, advantages.inputs.device, fill=self._recorder.records)
         steps = whole.filled([advantages.inputs, advantages.raw], 0) + whole.filled([advantages.objectives], 1)
         gradients = self._recorder(policy_gradients, self.policy.actor, *steps, whole.whole)
         weight = comparable_weights(gradients) if self._spread else min_norm_weights(gradients)
@@ -149,8 +150,8 @@ class Improver:
     def state_dict(self) -> State:
         """Return copies of the parameters and of the optimisers' state."""
         return {
-            "policy": {name: value.clone() for name, value in self.policy.state_dict().items()},
-            "critics": {name: value.clone() for name, value in self.critics.state_dict().items()},
+            "policy": copies(self.policy.state_dict()),
+            "critics": copies(self.critics.state_dict()),
             "update": self.update.state_dict(),
         }
 

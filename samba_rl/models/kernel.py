@@ -52,8 +52,9 @@ def remaining_covariance(z: Tensor, features: Tensor, signal: Tensor, count: int
 def triangular_product(rows: Tensor, lower: Tensor, *, transpose: bool = False) -> Tensor:
     """Multiply rows [D, B, n] by a lower triangular matrix [D, n, n] or its transpose, skipping most of the zeros."""
     n = lower.shape[-1]
-    # On an accelerator, multiplying by zeros is faster than launching eight products.
-    blocks = min(8, max(1, n // 128)) if rows.device.type == "cpu" else 2
+    if rows.device.type != "cpu":
+        return _in_place(rows, lower, transpose=transpose, blocks=min(4, max(1, n // 256)))
+    blocks = min(8, max(1, n // 128))
     edges = [round(n * i / blocks) for i in range(blocks + 1)]
     parts = []
     for start, end in itertools.pairwise(edges):
@@ -62,6 +63,19 @@ def triangular_product(rows: Tensor, lower: Tensor, *, transpose: bool = False) 
         else:
             parts.append(rows[..., start:] @ lower[:, start:, start:end])
     return torch.cat(parts, dim=-1)
+
+
+def _in_place(rows: Tensor, lower: Tensor, *, transpose: bool, blocks: int) -> Tensor:
+    """Compute the product in a few large blocks, since an accelerator multiplies small ones no faster."""
+    n = lower.shape[-1]
+    product = torch.empty_like(rows)
+    edges = [round(n * i / blocks) for i in range(blocks + 1)]
+    for start, end in itertools.pairwise(edges):
+        if transpose:
+            torch.bmm(rows[..., :end], lower[:, start:end, :end].mT, out=product[..., start:end])
+        else:
+            torch.bmm(rows[..., start:], lower[:, start:, start:end], out=product[..., start:end])
+    return product
 
 
 def factorise(gram: Tensor, noise: Tensor, signal: Tensor) -> tuple[Tensor, float]:

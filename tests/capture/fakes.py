@@ -29,6 +29,7 @@ class FakeGraphs:
         self.recorded += 1
         before = [tensor.clone() for tensor in self._changed()]
         random = None if generator is None else generator.get_state()
+        mode = torch.is_grad_enabled()
         result = call()
         with torch.no_grad():
             for tensor, value in zip(self._changed(), before, strict=True):
@@ -41,7 +42,8 @@ class FakeGraphs:
         def replay() -> None:
             self.replayed += 1
             again: list[Tensor] = []
-            _shape(call(), again)
+            with torch.set_grad_enabled(mode):
+                _shape(call(), again)
             with torch.no_grad():
                 for old, new in zip(outputs, again, strict=True):
                     old.copy_(new)

@@ -14,7 +14,7 @@ from samba_rl.improve.constraints import CVaR
 from samba_rl.improve.limits import MultiplierSettings
 from samba_rl.improve.multipliers import Multipliers
 from samba_rl.improve.objectives import Cost
-from samba_rl.improve.snapshot import Snapshot
+from samba_rl.improve.snapshot import Snapshot, set_random
 from samba_rl.improve.step import Improver
 from samba_rl.improve.updates.proximal import ProximalSettings
 from samba_rl.improve.updates.rules import Projection, Proximal, TrustRegion, UpdateRule, UpdateSettings
@@ -127,3 +127,16 @@ def test_a_snapshot_is_a_copy() -> None:
     snapshot.restore(*one)
     iterate(*one)
     assert pack(snapshot.state_dict()) == stored
+
+
+def test_the_state_of_another_kind_of_generator_is_a_seed() -> None:
+    """A GPU's generator has 16 bytes: a seed and an offset."""
+    state = torch.arange(16, dtype=torch.uint8)
+    first, second, third = seeded(1), seeded(2), seeded(3)
+    set_random(first, state)
+    set_random(second, state)
+    set_random(third, state + 1)
+    draws = [torch.rand(4, generator=each).tolist() for each in (first, second, third)]
+    assert draws[0] == draws[1] != draws[2]
+    set_random(third, seeded(7).get_state())
+    assert torch.equal(torch.rand(4, generator=third), torch.rand(4, generator=seeded(7)))

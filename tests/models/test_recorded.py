@@ -112,3 +112,26 @@ def test_what_has_a_memory_or_another_zeta_is_not_recorded() -> None:
         found = recorded_rollout(recorder, ModelWorld(model, zeta=zeta), policy, 5, seeded(1))
         assert torch.equal(found.x, expected.x)
     assert graphs.watched == 0
+
+
+needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+
+
+@needs_cuda
+@pytest.mark.parametrize("draw", ["marginals", "functions"])
+def test_a_gpu_agrees_with_itself_and_with_a_cpu(draw: Literal["marginals", "functions"]) -> None:
+    cuda = torch.device("cuda")
+    models = [GPDynamics(TASK, GPSettings(fit=QUICK), device) for device in ("cpu", "cuda")]
+    for model in models:
+        model.fit(real(100))
+    queries = torch.randn(50, 4, generator=seeded(1), dtype=torch.float64)
+    on_both = [model.predict(queries.to(model.posterior.z), loo=True) for model in models]
+    for expected, given in zip(*on_both, strict=True):
+        assert given is not None and expected is not None and torch.allclose(given.cpu(), expected, rtol=1e-4)
+    recorder, policy = Recorder(cuda), a_policy(0).to(cuda)
+    plain, recorded = (torch.Generator(cuda).manual_seed(3) for _ in range(2))
+    for _ in range(3):
+        expected_traces = rollout(ModelWorld(models[1], draw=draw, zeta=LeaveOneOut()), policy, 20, generator=plain)
+        traces = recorded_rollout(recorder, ModelWorld(models[1], draw=draw, zeta=LeaveOneOut()), policy, 20, recorded)
+        assert torch.allclose(traces.x, expected_traces.x, atol=1e-4)
+    assert not recorder.refused

@@ -5,13 +5,15 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from typing import final
 
 import torch
 from torch import Generator, Tensor
 
 ROWS = 1024
-"""Batches that are recorded are filled up to a multiple of this many steps, so that few shapes occur."""
+"""Batches that are recorded are filled up to a multiple of this many steps or of about a tenth of them, whichever is
+more, so that few shapes occur."""
 
 
 @final
@@ -73,7 +75,7 @@ class Minibatches:
             return Order(self.sizes, order, None)
         return Order((), None if order is None else order[self._places], self._share)
 
-    @property
+    @cached_property
     def whole(self) -> Order:
         """Return the whole batch as one minibatch."""
         if not self._fill:
@@ -83,11 +85,18 @@ class Minibatches:
 
     def filled(self, tensors: list[Tensor], dim: int) -> list[Tensor]:
         """Fill tensors up along a dimension, or leave them as they are."""
-        if not self._fill:
-            return tensors
+        return [each.index_select(dim, self._rows) for each in tensors] if self._fill else tensors
+
+    @cached_property
+    def _rows(self) -> Tensor:
         column = torch.arange(_filled(self._count), device=self._device)
-        rows = torch.where(column < self._count, column, 0)
-        return [each.index_select(dim, rows) for each in tensors]
+        return torch.where(column < self._count, column, 0)
+
+
+@lru_cache(maxsize=16)
+def minibatches(count: int, wanted: int, device: torch.device, *, fill: bool = False) -> Minibatches:
+    """Return the minibatches of such a batch, made once for all batches of this length."""
+    return Minibatches(count, wanted, device, fill=fill)
 
 
 def spread(values: Tensor, share: Tensor | None) -> Tensor:
@@ -101,4 +110,5 @@ def mean(values: Tensor, share: Tensor | None) -> Tensor:
 
 
 def _filled(count: int) -> int:
-    return -(-count // ROWS) * ROWS
+    step = max(ROWS, 1 << max(0, count.bit_length() - 4))
+    return -(-count // step) * step

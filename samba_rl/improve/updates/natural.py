@@ -9,7 +9,7 @@ from torch import Generator
 
 from samba_rl.improve.advantages import Critics
 from samba_rl.improve.updates.batch import Batch, UpdateReport
-from samba_rl.improve.updates.minibatches import Minibatches
+from samba_rl.improve.updates.minibatches import minibatches
 from samba_rl.improve.updates.networks import optimiser_state, restore_optimiser
 from samba_rl.improve.updates.proximal import ProximalSettings
 from samba_rl.improve.updates.regression import CriticRegression
@@ -58,7 +58,7 @@ class NaturalUpdate:
         step = self._stepper.step(batch)
         with torch.no_grad():
             regression = self.regression.of(batch.critic_inputs, batch.targets)
-            parts = Minibatches(len(batch.inputs), self._settings.minibatch, batch.inputs.device)
+            parts = minibatches(len(batch.inputs), self._settings.minibatch, batch.inputs.device)
             for _ in range(self._settings.epochs):
                 regression.epoch(parts.draw(generator))
             losses = regression.losses().tolist()

@@ -136,10 +136,21 @@ def set_rate(optimiser: torch.optim.Adam, rate: float) -> None:
         group["lr"] = rate
 
 
+def copies(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Return copies of tensors by name; on a GPU all of them at once."""
+    own = list(tensors.values())
+    alike = len({(each.device.type, each.dtype) for each in own}) == 1
+    if not alike or own[0].device.type == "cpu":
+        return {name: value.clone() for name, value in tensors.items()}
+    return dict(zip(tensors, torch._foreach_mul(own, 1.0), strict=True))
+
+
 def optimiser_state(optimiser: torch.optim.Adam) -> State:
     """Return copies of the learning rate and of Adam's moments for each parameter."""
     (group,) = optimiser.param_groups
-    moments = [{name: value.clone() for name, value in optimiser.state.get(p, {}).items()} for p in group["params"]]
+    each = [optimiser.state.get(parameter, {}) for parameter in group["params"]]
+    kept = copies({f"{i} {name}": value for i, state in enumerate(each) for name, value in state.items()})
+    moments = [{name: kept[f"{i} {name}"] for name in state} for i, state in enumerate(each)]
     return {"rate": rate_of(optimiser), "moments": moments}
 
 

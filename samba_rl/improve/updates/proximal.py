@@ -14,7 +14,7 @@ from samba_rl.improve.advantages import Critics
 from samba_rl.improve.policies import GaussianPolicy
 from samba_rl.improve.updates.batch import Batch, UpdateReport
 from samba_rl.improve.updates.density import density_of, surrogate
-from samba_rl.improve.updates.minibatches import Minibatches, Order, mean
+from samba_rl.improve.updates.minibatches import Order, mean, minibatches
 from samba_rl.improve.updates.networks import Networks, adam, optimiser_state, rate_of, restore_optimiser, set_rate
 from samba_rl.improve.updates.regression import CriticRegression, Regression
 from samba_rl.ranges import Count, In, Rate
@@ -78,7 +78,7 @@ class ProximalUpdate:
             advantage = advantage - advantage.mean()
             # Small beside the advantages themselves, so that their unit does not matter.
             advantage = advantage / (advantage.std(correction=0) + 1e-8 * advantage.abs().amax()).clamp(min=1e-30)
-        parts = Minibatches(len(batch.inputs), settings.minibatch, device, fill=self.recorder.records)
+        parts = minibatches(len(batch.inputs), settings.minibatch, device, fill=self.recorder.records)
         steps = parts.filled([batch.inputs, batch.raw, advantage], 0)
         steps.append(self.recorder(self._log_density, *steps[:2]))
         regression = replace(regression, tensors=parts.filled(regression.tensors, 1))
