@@ -7,7 +7,6 @@ from typing import Literal
 
 import pytest
 import torch
-from torch import Tensor
 
 from samba_rl.capture import Recorder
 from samba_rl.improve.advantages import Critics
@@ -27,7 +26,9 @@ def parts(actions: int) -> tuple[GaussianPolicy, Critics]:
 
 
 def on_the_gpu(batch: Batch) -> Batch:
-    return batch._replace(**{name: v.to(CUDA) for name, v in batch._asdict().items() if isinstance(v, Tensor)})
+    names = ("inputs", "raw", "objective", "tails", "critic_inputs", "targets")
+    inputs, raw, objective, tails, critic_inputs, targets = (getattr(batch, name).to(CUDA) for name in names)
+    return Batch(inputs, raw, objective, tails, critic_inputs, targets)
 
 
 @pytest.mark.parametrize("loss", ["squared", "clipped"])
