@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from samba_rl import UserError
-from samba_rl.models.kernel import factorise, kernel, scaled
+from samba_rl.models.kernel import _in_place, factorise, kernel, scaled
+from tests.traces import seeded
 
 
 def test_kernel_by_hand_and_far_away() -> None:
@@ -23,3 +24,12 @@ def test_jitter_is_escalated_until_the_factor_exists() -> None:
     assert none == 0
     with pytest.raises(UserError, match="has no Cholesky factor even with jitter"):
         factorise(singular * math.nan, ones, ones)
+
+
+@pytest.mark.parametrize("transpose", [False, True])
+def test_an_accelerators_triangular_product_is_the_product(transpose: bool) -> None:
+    rows = torch.randn(2, 5, 50, generator=seeded(0), dtype=torch.float64)
+    lower = torch.randn(2, 50, 50, generator=seeded(1), dtype=torch.float64).tril()
+    expected = rows @ (lower.mT if transpose else lower)
+    for blocks in (1, 3):
+        assert torch.allclose(_in_place(rows, lower, transpose=transpose, blocks=blocks), expected)
