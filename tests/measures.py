@@ -140,7 +140,7 @@ def measures() -> dict[str, tuple[float, float]]:
         "lines of the longest file": (max(sizes.values()), 350),
         "positional bool parameters": (len(positional_bools()), 0),
         "signatures with Any outside serialisation": (len(any_in_signatures()), 20),
-        "source lines": (sum(sizes.values()), 38_000),
+        "source lines": (sum(sizes.values()), 38_500),
     }
 
 
