@@ -24,6 +24,8 @@ DECAY = 0.9
 """Weight of a trial in the comparison of predicted and realised figures, relative to that of the next one."""
 PRIOR = 5.0
 """Safety cost, in targets, that is taken as rightly predicted from the start: a single surprise is no proof."""
+CONTACT = 20.0
+"""Rate at which realised safety cost dispels the doubt whether it is foreseen: a twentieth of the target halves it."""
 MOST = 3.0
 """Largest factor by which past underestimates raise a bound."""
 EVIDENCE = 5.0
@@ -160,9 +162,17 @@ class Shield:
         self._surplus, self._trials = 0.0, 0.0
 
     def factors(self) -> tuple[float, ...]:
-        """Return the factor of each constraint by which realised amounts exceeded the predicted ones, at least 1."""
+        """Return the factor by which each bound is raised: realised amounts exceeded the predicted ones, or may do so.
+
+        Before any trial has had a safety cost, nothing shows that the model foresees one, and bounds are doubled.
+        """
         sums = zip(self._multipliers.units, self._realised, self._predicted, strict=True)
-        return tuple(min(MOST, max(1.0, (PRIOR * u + real) / (PRIOR * u + foreseen))) for u, real, foreseen in sums)
+        return tuple(
+            min(
+                MOST, max(1.0, (PRIOR * unit + real) / (PRIOR * unit + foreseen)) * (1 + unit / (unit + CONTACT * real))
+            )
+            for unit, real, foreseen in sums
+        )
 
     @property
     def optimism(self) -> float:

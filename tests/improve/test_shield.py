@@ -48,13 +48,18 @@ def tried(speed: float, *, dearer: float = 0.0, amount: float = 0.0) -> Candidat
     return replace(candidate(speed), name=f"tried {speed}", starts=traces.x[:5, 0], cost=cost, amounts=(amount,))
 
 
-def shield(*limits: float, safest: float | None = None) -> Shield:
-    """Return a shield; with `safest` the limits look infeasible, and a policy of this speed is the safest known."""
+def shield(*limits: float, safest: float | None = None, seen: float = 0.0) -> Shield:
+    """Return a shield after trials with a safety cost of `seen`, as predicted.
+
+    With `safest` the limits look infeasible, and a policy of this speed is the safest known.
+    """
     constraints: tuple[Constraint, ...] = tuple(CVaR(name="edge", limit=limit) for limit in limits)
     multipliers = Multipliers(MultiplierSettings(margin=0.0, slack=0.3), constraints)
     for one in multipliers.each:
         one.least = None if safest is None else 100.0
-    return Shield(constraints, multipliers, TRAJECTORIES, lambda index: going(safest or 0.0))
+    made = Shield(constraints, multipliers, TRAJECTORIES, lambda index: going(safest or 0.0))
+    made._realised, made._predicted = [seen for _ in limits], [seen for _ in limits]
+    return made
 
 
 def chosen(speeds: tuple[float, ...], *limits: float) -> tuple[str, bool]:
@@ -87,7 +92,7 @@ def test_the_policy_that_judges_is_not_changed() -> None:
 
 
 def test_a_bound_lies_above_the_value_and_the_ceiling_is_the_target() -> None:
-    verdict = shield(1.0).judge(going(0.0), candidate(0.4), imagine, 0)
+    verdict = shield(1.0, seen=1e9).judge(going(0.0), candidate(0.4), imagine, 0)
     exact = EDGE.measure(SOURCE(going(0.4), 20_000, Generator().manual_seed(3)))
     assert exact < verdict.bounds[0] < 1.2 * exact
     assert verdict.ceilings == (1.0,)
@@ -103,19 +108,26 @@ def test_more_trajectories_are_imagined_while_only_the_sampling_error_decides() 
     value = EDGE.measure(SOURCE(going(0.4), 1000, Generator().manual_seed(0)))
     for limit, expected in ((50.0, [TRAJECTORIES]), (1.001 * value, [TRAJECTORIES, 2 * TRAJECTORIES])):
         asked.clear()
-        shield(limit).judge(going(0.0), candidate(0.4), lambda starts, *, share=1: counted, 0)
+        shield(limit, seen=1e9).judge(going(0.0), candidate(0.4), lambda starts, *, share=1: counted, 0)
         assert asked == expected
 
 
 def test_underestimated_trials_raise_the_bounds_and_rightly_predicted_ones_do_not() -> None:
-    trusting, burnt = shield(1.0), shield(1.0)
+    trusting, burnt = shield(1.0), shield(1.0, seen=0.01)
     slow, fast = (SOURCE(going(speed), 5, Generator().manual_seed(1)) for speed in (0.0, 1.0))
     for _ in range(3):
         trusting.note(candidate(0.0), going(0.0), imagine, 0, slow)
         burnt.note(candidate(0.0), going(0.0), imagine, 0, fast)  # expected to stand still, it went
-    assert trusting.factors() == (1.0,) and 1.5 < burnt.factors()[0] <= 3.0
+    assert trusting.factors() == (2.0,) and 1.5 < burnt.factors()[0] <= 3.0
     plain, raised = (one.judge(going(0.0), candidate(0.4), imagine, 0) for one in (trusting, burnt))
-    assert raised.bounds[0] == pytest.approx(burnt.factors()[0] * plain.bounds[0])
+    assert raised.bounds[0] == pytest.approx(burnt.factors()[0] / 2 * plain.bounds[0])
+
+
+def test_bounds_are_doubled_until_trials_have_had_a_safety_cost() -> None:
+    assert shield(1.0).factors() == (2.0,)
+    assert shield(0.5, seen=0.025).factors() == (pytest.approx(1.5),)  # a twentieth of the target
+    assert shield(0.5, 2.0, seen=0.3).factors() == (pytest.approx(1 + 0.5 / 6.5), pytest.approx(1 + 2 / 8))
+    assert shield(0.5, seen=1e9).factors() == (pytest.approx(1.0),)
 
 
 def test_trials_that_cost_more_than_predicted_make_untried_policies_dearer() -> None:
