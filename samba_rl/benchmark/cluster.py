@@ -12,21 +12,24 @@ from samba_rl.benchmark.grid import Failed, Message, Progressed
 from samba_rl.benchmark.worker import decode, encode_cell, work
 from samba_rl.errors import UserError
 
+PER_GPU = 8
+"""Number of cells that share a GPU, unless another is given."""
 CONNECT_SECONDS = 5.0
 """Seconds to wait for the cluster's port to answer."""
 
 
 @final
 class RayBackend:
-    """Runs each cell as a Ray task with one core, and one GPU if cells are computed on GPUs."""
+    """Runs each cell as a Ray task with one core and, if cells are computed on GPUs, a share of a GPU."""
 
-    def __init__(self, address: str, device: str = "cpu", steps: int = 10_000) -> None:
+    def __init__(self, address: str, device: str = "cpu", steps: int = 10_000, per_gpu: int = PER_GPU) -> None:
         """Connect to a cluster.
 
         Args:
             address: Address of the cluster, or "auto" for the one that this machine belongs to.
             device: The device for models and policies.
             steps: Real steps of the final evaluation.
+            per_gpu: Number of cells that share a GPU.
         """
         try:
             import ray
@@ -44,16 +47,18 @@ class RayBackend:
                     f"no Ray cluster answers at '{address}' ({why}); start one with: ray start --head"
                 ) from error
         self._device, self._steps = device, steps
-        self._resources = {"num_cpus": 1, "num_gpus": 0 if device == "cpu" else 1}
+        self._per_gpu = per_gpu
+        self._resources = {"num_cpus": 1, "num_gpus": 0 if device == "cpu" else 1 / per_gpu}
         self._progress: Any = Queue(actor_options={"num_cpus": 0})
         self._task: Any = ray.remote(_work_in_temporary_folder)
         self._running: dict[Any, Cell] = {}
 
     @property
     def slots(self) -> int:
-        """Return how many cells run at a time: the cluster's cores or GPUs, a number that may grow."""
+        """Return how many cells run at a time, a number that may grow: one per core, and so many on each GPU."""
         resources = self._ray.cluster_resources()
-        return max(1, int(resources.get("CPU" if self._device == "cpu" else "GPU", 1)))
+        cores = int(resources.get("CPU", 1))
+        return max(1, cores if self._device == "cpu" else min(cores, int(resources.get("GPU", 1)) * self._per_gpu))
 
     def start(self, cell: Cell) -> None:
         """Start a cell."""

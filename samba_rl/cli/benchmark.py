@@ -39,7 +39,7 @@ def benchmark(
     noise: Literal["both", "with", "without"] = "both",
     out: Path | None = None,
     runs: Path = Path("runs/benchmark"),
-    jobs: Annotated[int, In("[1, 1000]")] | None = None,
+    jobs: Annotated[int | None, In("[1, 1000]"), tyro.conf.arg(aliases=["--workers"])] = None,
     ray: str = "",
     device: str = "cpu",
     steps: Steps | None = None,
@@ -68,7 +68,8 @@ def benchmark(
         noise: Systems of the generality suite: with measurement noise, without it, or both.
         out: Folder for the finished cells and the tables. Default: results; for generality, results/generality.
         runs: Folder for the runs; interrupted cells are continued from there.
-        jobs: Number of cells to run at a time. Default: one per core.
+        jobs: Number of cells to run at a time; on a Ray cluster with --device cuda, on each GPU. Default: one per core;
+            with --device cuda, at most 8 on a GPU.
         ray: Address of a Ray cluster to run on, or auto for the one that this machine belongs to.
         device: Device of the models and the policies: cpu or cuda.
         steps: Number of steps to evaluate each cell. Default: 10,000; for generality, 2,000.
@@ -217,12 +218,17 @@ def _suite(
 
 
 def _backend(ray: str, jobs: int | None, runs: Path, device: str, steps: int) -> Backend:
+    from samba_rl.benchmark.cluster import PER_GPU, RayBackend
+
     if ray:
-        from samba_rl.benchmark.cluster import RayBackend
 
-        return RayBackend(ray, device, steps)
-    from samba_rl.benchmark.local import LocalBackend
+        if jobs is not None and device == "cpu":
+            raise UserError(f"--jobs {jobs} with --ray: the cluster runs a cell on each core; leave --jobs out")
+        return RayBackend(ray, device, steps, PER_GPU if jobs is None else jobs)
+    from samba_rl.benchmark.local import LocalBackend, available_cores
 
+    if jobs is None and device != "cpu":
+        jobs = min(PER_GPU, available_cores())
     return LocalBackend(jobs, runs, device, steps)
 
 

@@ -34,7 +34,7 @@ def sweep(
     file: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FILE.toml")],
     out: Path | None = None,
     runs: Path = Path("runs/sweep"),
-    jobs: Annotated[int, In("[1, 1000]")] | None = None,
+    jobs: Annotated[int | None, In("[1, 1000]"), tyro.conf.arg(aliases=["--workers"])] = None,
     ray: str = "",
     device: str = "cpu",
     steps: Steps = 10_000,
@@ -51,7 +51,8 @@ def sweep(
         file: The file of settings.
         out: Folder for the finished cells and the tables. Default: results/FILE.
         runs: Folder for the runs; interrupted cells are continued from there.
-        jobs: Number of cells to run at a time. Default: one per core.
+        jobs: Number of cells to run at a time; on a Ray cluster with --device cuda, on each GPU. Default: one per core;
+            with --device cuda, at most 8 on a GPU.
         ray: Address of a Ray cluster to run on, or auto for the one that this machine belongs to.
         device: Device of the models and the policies: cpu or cuda.
         steps: Number of steps to evaluate each cell.

@@ -23,10 +23,12 @@ import ray
 from pathlib import Path
 from samba_rl.benchmark.cluster import RayBackend
 from samba_rl.benchmark.grid import Grid, GridRun, Progressed
-ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
+ray.init(num_cpus=2, num_gpus=1, include_dashboard=False, log_to_driver=False)
 run = GridRun(Grid(("ppo", "trpo"), ("safe-pendulum",), 1, preset="smoke").cells(), Path({str(tmp_path)!r}))
 backend = RayBackend("auto", steps=100)
 assert backend.slots == 2
+assert [RayBackend("auto", "cuda", per_gpu=count).slots for count in (1, 2, 8)] == [1, 2, 2]  # there are two cores
+assert RayBackend("auto", "cuda", per_gpu=8)._resources == {{"num_cpus": 1, "num_gpus": 1 / 8}}
 heard, poll = [], backend.poll
 def listen(timeout):
     messages = poll(timeout)

@@ -125,9 +125,9 @@ def test_underestimated_trials_raise_the_bounds_and_rightly_predicted_ones_do_no
 
 def test_bounds_are_doubled_until_trials_have_had_a_safety_cost() -> None:
     assert shield(1.0).factors() == (2.0,)
-    assert shield(0.5, seen=0.025).factors() == (pytest.approx(1.5),)  # a twentieth of the target
-    assert shield(0.5, 2.0, seen=0.3).factors() == (pytest.approx(1 + 0.5 / 6.5), pytest.approx(1 + 2 / 8))
-    assert shield(0.5, seen=1e9).factors() == (pytest.approx(1.0),)
+    assert shield(0.5, seen=0.025).factors() == pytest.approx((1.5,))  # a twentieth of the target
+    assert shield(0.5, 2.0, seen=0.3).factors() == pytest.approx((1 + 0.5 / 6.5, 1 + 2 / 8))
+    assert shield(0.5, seen=1e9).factors() == pytest.approx((1.0,))
 
 
 def test_trials_that_cost_more_than_predicted_make_untried_policies_dearer() -> None:
