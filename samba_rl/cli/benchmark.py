@@ -221,7 +221,6 @@ def _backend(ray: str, jobs: int | None, runs: Path, device: str, steps: int) ->
     from samba_rl.benchmark.cluster import PER_GPU, RayBackend
 
     if ray:
-
         if jobs is not None and device == "cpu":
             raise UserError(f"--jobs {jobs} with --ray: the cluster runs a cell on each core; leave --jobs out")
         return RayBackend(ray, device, steps, PER_GPU if jobs is None else jobs)

@@ -26,6 +26,7 @@ def resume(
     workers: Workers | None = None,
     real_samples: Count | None = None,
     threads: Annotated[int, In("[1, 1000]")] | None = None,
+    device: str | None = None,
     rig: str = "",
     first_policy: Annotated[str, tyro.conf.arg(name="first.policy")] = "",
     *,
@@ -44,6 +45,8 @@ def resume(
         workers: Number of processes for MuJoCo. Default: as many as the run had.
         real_samples: New budget of a finished run, its samples so far included: the run goes on.
         threads: Number of PyTorch threads. Default: as many as the run had; with others, the last digits may differ.
+        device: Device of the model and the policy: cpu or cuda. Default: the run's; on another one it goes on with
+            other random numbers.
         first_policy: Controller that makes the first trial, if that is still to come, as for `train`.
         rig: Command that runs its episodes, if it has one, as for `train`.
         evaluation: Evaluate the policy at the end, with and without its noise.
@@ -78,8 +81,9 @@ def resume(
 
     def learning(log: Log, stop: Callable[[], bool]) -> Run:
         return runs.resume(
-            run, given, rig=rig or None, first_policy=controller, threads=threads, log=log, workers=workers, stop=stop
-        )
+            run, given, rig=rig or None, first_policy=controller, threads=threads, device=device, log=log,
+            workers=workers, stop=stop,
+        )  # fmt: skip
 
     return display.run(
         learning,

@@ -102,9 +102,8 @@ def policy_so_far(folder: Path, task: Task | None = None) -> tuple[Task, Learned
         )
     trials, stage = checkpoint.state["around"]["trials"], int(checkpoint.state["around"].get("stage", 0))
     budget = (*about.budgets, about.settings.real_samples)[stage]
-    agent = make_agent(
-        system, about.row, replace(about.settings, real_samples=budget), seed=about.seed, device=about.device
-    )
+    # On the CPU: the policy may be looked at where there is no GPU.
+    agent = make_agent(system, about.row, replace(about.settings, real_samples=budget), seed=about.seed)
     data = agent.data
     for steps in Journal.read(folder / JOURNAL).trials(int(trials["count"]), int(trials.get("taken", 0))):
         data = data.append(steps)

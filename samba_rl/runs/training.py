@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -134,6 +135,7 @@ def resume(
     first_policy: Callable[[Tensor], Tensor] | None = None,
     real_samples: int | None = None,
     threads: int | None = None,
+    device: str | None = None,
     log: Log | None = None,
     workers: int | None = None,
     stop: Callable[[], bool] | None = None,
@@ -152,6 +154,7 @@ def resume(
         first_policy: The controller that makes the first trial, if that is still to come.
         real_samples: New budget of a finished run, its samples so far included.
         threads: Number of PyTorch threads, instead of those of the run; then the last digits may differ.
+        device: Device of the model and the policy, instead of the run's; then other random numbers are drawn.
         log: Called with every event from now on.
         workers: Number of processes for simulated systems. Default: as many as the run had.
         stop: As for `train`.
@@ -168,7 +171,7 @@ def resume(
         return load_run(home, task)
     with restored(
         home, task, log=log, workers=workers, stop=stop, checkpoint_every=checkpoint_every, watch=watch,
-        measure=measure, rig=rig, first_policy=first_policy, threads=threads,
+        measure=measure, rig=rig, first_policy=first_policy, threads=threads, device=device,
     ) as session:  # fmt: skip
         return finished(session)
 
@@ -193,11 +196,14 @@ def restored(
     rig: str | None = None,
     first_policy: Callable[[Tensor], Tensor] | None = None,
     threads: int | None = None,
+    device: str | None = None,
     asking: bool = False,
 ) -> Iterator[Session]:
     """Open an interrupted run where it was; `asking`: for the next trial of a run that is told its trials."""
     config = current_config(home)
     system, about = specification(home, config, task)
+    usual_device = about.device
+    about = about if device is None else replace(about, device=device)
     trials = trials_of(config)
     told = trials in (TOLD, DRIVEN)
     if trials == TOLD and measure and not asking:
@@ -225,6 +231,8 @@ def restored(
         torch.set_num_threads(usual if threads is None else threads)
         if threads not in (None, usual):
             notices.append(f"{threads} threads instead of {usual}: it continues, but perhaps not to the same bits")
+        if about.device != usual_device:
+            notices.append(f"on {about.device} instead of {usual_device}: it continues, with other random numbers")
         if workers is None and config.get("workers") is not None:
             workers = _count(home, "workers", config["workers"], 0)
         session = Session(

@@ -150,3 +150,17 @@ def test_other_threads_are_a_notice(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         assert chosen == [2, 1]
         monkeypatch.undo()
     assert any("2 threads instead of 1" in notice.text for notice in run.notices)
+
+
+def test_a_run_goes_on_on_another_device_and_says_so(tmp_path: Path) -> None:
+    folder = tmp_path / "half"
+    with one_thread():
+        with pytest.raises(Stopped):
+            train(Line(), out=folder, stop=lambda: True, **QUICK)
+        config = folder / "config.json"
+        config.write_text(config.read_text().replace('"device": "cpu"', '"device": "cuda:7"'))
+        with pytest.raises(UserError, match=r"PyTorch sees \d CUDA devices?; give cpu"):
+            resume(folder, Line())
+        run = resume(folder, Line(), device="cpu")
+    assert run.summary["device"] == "cpu" and run.summary["real_samples"] > 0
+    assert any("on cpu instead of cuda:7" in notice.text for notice in run.notices)
