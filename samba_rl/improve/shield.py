@@ -24,6 +24,8 @@ DECAY = 0.9
 """Weight of a trial in the comparison of predicted and realised figures, relative to that of the next one."""
 PRIOR = 5.0
 """Safety cost, in targets, that is taken as rightly predicted from the start: a single surprise is no proof."""
+DOUBT = 0.5
+"""Share by which bounds are raised before any trial has had a safety cost."""
 CONTACT = 20.0
 """Rate at which realised safety cost dispels the doubt whether it is foreseen: a twentieth of the target halves it."""
 MOST = 3.0
@@ -164,15 +166,13 @@ class Shield:
     def factors(self) -> tuple[float, ...]:
         """Return the factor by which each bound is raised: realised amounts exceeded the predicted ones, or may do so.
 
-        Before any trial has had a safety cost, nothing shows that the model foresees one, and bounds are doubled.
+        Before any trial has had a safety cost, nothing shows that the model foresees one.
         """
-        sums = zip(self._multipliers.units, self._realised, self._predicted, strict=True)
-        return tuple(
-            min(
-                MOST, max(1.0, (PRIOR * unit + real) / (PRIOR * unit + foreseen)) * (1 + unit / (unit + CONTACT * real))
-            )
-            for unit, real, foreseen in sums
-        )
+        factors = []
+        for unit, real, foreseen in zip(self._multipliers.units, self._realised, self._predicted, strict=True):
+            learned = max(1.0, (PRIOR * unit + real) / (PRIOR * unit + foreseen))
+            factors.append(min(MOST, learned * (1 + DOUBT * unit / (unit + CONTACT * real))))
+        return tuple(factors)
 
     @property
     def optimism(self) -> float:

@@ -118,15 +118,15 @@ def test_underestimated_trials_raise_the_bounds_and_rightly_predicted_ones_do_no
     for _ in range(3):
         trusting.note(candidate(0.0), going(0.0), imagine, 0, slow)
         burnt.note(candidate(0.0), going(0.0), imagine, 0, fast)  # expected to stand still, it went
-    assert trusting.factors() == (2.0,) and 1.5 < burnt.factors()[0] <= 3.0
+    assert trusting.factors() == (1.5,) and 1.5 < burnt.factors()[0] <= 3.0
     plain, raised = (one.judge(going(0.0), candidate(0.4), imagine, 0) for one in (trusting, burnt))
-    assert raised.bounds[0] == pytest.approx(burnt.factors()[0] / 2 * plain.bounds[0])
+    assert raised.bounds[0] == pytest.approx(burnt.factors()[0] / 1.5 * plain.bounds[0])
 
 
-def test_bounds_are_doubled_until_trials_have_had_a_safety_cost() -> None:
-    assert shield(1.0).factors() == (2.0,)
-    assert shield(0.5, seen=0.025).factors() == pytest.approx((1.5,))  # a twentieth of the target
-    assert shield(0.5, 2.0, seen=0.3).factors() == pytest.approx((1 + 0.5 / 6.5, 1 + 2 / 8))
+def test_bounds_are_raised_until_trials_have_had_a_safety_cost() -> None:
+    assert shield(1.0).factors() == (1.5,)
+    assert shield(0.5, seen=0.025).factors() == pytest.approx((1.25,))  # a twentieth of the target
+    assert shield(0.5, 2.0, seen=0.3).factors() == pytest.approx((1 + 0.25 / 6.5, 1 + 1 / 8))
     assert shield(0.5, seen=1e9).factors() == pytest.approx((1.0,))
 
 
