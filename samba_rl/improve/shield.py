@@ -24,8 +24,8 @@ DECAY = 0.9
 """Weight of a trial in the comparison of predicted and realised figures, relative to that of the next one."""
 PRIOR = 5.0
 """Safety cost, in targets, that is taken as rightly predicted from the start: a single surprise is no proof."""
-DOUBT = 0.5
-"""Share by which bounds are raised before any trial has had a safety cost."""
+DOUBT = 1.5
+"""Share by which a value may exceed the model's before any trial has had a safety cost, however sure the model is."""
 CONTACT = 20.0
 """Rate at which realised safety cost dispels the doubt whether it is foreseen: a twentieth of the target halves it."""
 MOST = 3.0
@@ -164,15 +164,17 @@ class Shield:
         self._surplus, self._trials = 0.0, 0.0
 
     def factors(self) -> tuple[float, ...]:
-        """Return the factor by which each bound is raised: realised amounts exceeded the predicted ones, or may do so.
+        """Return the factor of each constraint by which realised amounts exceeded the predicted ones, at least 1."""
+        sums = zip(self._multipliers.units, self._realised, self._predicted, strict=True)
+        return tuple(min(MOST, max(1.0, (PRIOR * u + real) / (PRIOR * u + foreseen))) for u, real, foreseen in sums)
+
+    def doubts(self) -> tuple[float, ...]:
+        """Return the share of each constraint by which values may exceed the model's, as far as trials have shown.
 
         Before any trial has had a safety cost, nothing shows that the model foresees one.
         """
-        factors = []
-        for unit, real, foreseen in zip(self._multipliers.units, self._realised, self._predicted, strict=True):
-            learned = max(1.0, (PRIOR * unit + real) / (PRIOR * unit + foreseen))
-            factors.append(min(MOST, learned * (1 + DOUBT * unit / (unit + CONTACT * real))))
-        return tuple(factors)
+        sums = zip(self._multipliers.units, self._realised, strict=True)
+        return tuple(DOUBT * unit / (unit + CONTACT * real) for unit, real in sums)
 
     @property
     def optimism(self) -> float:
@@ -190,9 +192,10 @@ class Shield:
         """Judge a candidate, loaded into `policy`; candidates judged with the same seed meet the same random numbers.
 
         The bound contains the sampling error, the model's uncertainty (by how much the value differs between functions
-        that it holds possible) and the factor learned from past trials; a policy's own trial counts beside the model's
-        judgement. Where the target is a multiple of what the `safest` policy reaches, what the model does not know
-        raises both alike: then the bound contains the sampling error of their difference alone. See `_yardsticks`.
+        that it holds possible) or, if that is more, the doubt left by past trials, and the factor learned from them; a
+        policy's own trial counts beside the model's judgement. Where the target is a multiple of what the `safest`
+        policy reaches, what the model does not know raises both alike: then the bound contains the sampling error of
+        their difference alone. See `_yardsticks`.
         """
         policy.load_state_dict(candidate.state)
         ceilings = self._multipliers.targets
@@ -283,8 +286,8 @@ class Shield:
 
     def _values(self, traces: Traces, safest: Mapping[int, Tensor]) -> Iterator[tuple[float, float]]:
         """Yield the value of each constraint, as past trials suggest it, and an upper confidence bound on it."""
-        rows = zip(self._constraints, self._multipliers.each, self.factors(), strict=True)
-        for i, (constraint, multiplier, factor) in enumerate(rows):
+        rows = zip(self._constraints, self._multipliers.each, self.factors(), self.doubts(), strict=True)
+        for i, (constraint, multiplier, factor, doubt) in enumerate(rows):
             if i in safest:
                 each = constraint.contributions(constraint.amounts(traces))
                 beyond = (each - safest[i][: len(each)]).reshape(-1, SHARE).mean(1)
@@ -292,8 +295,8 @@ class Shield:
                 yield value, value + CONFIDENCE * float(beyond.std()) / math.sqrt(len(beyond))
             else:
                 value, error = estimate(constraint, traces)
-                doubt = math.hypot(error, between_functions(constraint, traces))
-                yield factor * value, factor * (value + CONFIDENCE * doubt)
+                unsure = CONFIDENCE * math.hypot(error, between_functions(constraint, traces))
+                yield factor * value, factor * (value + max(unsure, doubt * value))
 
     def state_dict(self) -> State:
         """Return the memory of past trials."""

@@ -118,16 +118,22 @@ def test_underestimated_trials_raise_the_bounds_and_rightly_predicted_ones_do_no
     for _ in range(3):
         trusting.note(candidate(0.0), going(0.0), imagine, 0, slow)
         burnt.note(candidate(0.0), going(0.0), imagine, 0, fast)  # expected to stand still, it went
-    assert trusting.factors() == (1.5,) and 1.5 < burnt.factors()[0] <= 3.0
+    assert trusting.factors() == (1.0,) and 1.5 < burnt.factors()[0] <= 3.0
     plain, raised = (one.judge(going(0.0), candidate(0.4), imagine, 0) for one in (trusting, burnt))
-    assert raised.bounds[0] == pytest.approx(burnt.factors()[0] / 1.5 * plain.bounds[0])
+    (doubt,), (less,) = trusting.doubts(), burnt.doubts()
+    assert doubt == 1.5 and less < 0.1  # most of the doubt is dispelled, and so is most of the plain bound
+    unsure = shield(1.0, seen=1e9).judge(going(0.0), candidate(0.4), imagine, 0).bounds[0]
+    assert raised.bounds[0] == pytest.approx(burnt.factors()[0] * unsure) and plain.bounds[0] > unsure
 
 
-def test_bounds_are_raised_until_trials_have_had_a_safety_cost() -> None:
-    assert shield(1.0).factors() == (1.5,)
-    assert shield(0.5, seen=0.025).factors() == pytest.approx((1.25,))  # a twentieth of the target
-    assert shield(0.5, 2.0, seen=0.3).factors() == pytest.approx((1 + 0.25 / 6.5, 1 + 1 / 8))
-    assert shield(0.5, seen=1e9).factors() == pytest.approx((1.0,))
+def test_a_value_that_the_model_is_sure_of_is_doubted_until_trials_have_had_a_safety_cost() -> None:
+    assert shield(1.0).doubts() == (1.5,)
+    assert shield(0.5, seen=0.025).doubts() == pytest.approx((0.75,))  # a twentieth of the target
+    assert shield(0.5, 2.0, seen=0.3).doubts() == pytest.approx((0.75 / 6.5, 3 / 8))
+    value = EDGE.measure(SOURCE(going(0.4), TRAJECTORIES, Generator().manual_seed(0)))
+    for seen, share in ((0.0, 1.5), (0.05, 0.75)):
+        bound = shield(1.0, seen=seen).judge(going(0.0), candidate(0.4), imagine, 0).bounds[0]
+        assert bound == pytest.approx((1 + share) * value)
 
 
 def test_trials_that_cost_more_than_predicted_make_untried_policies_dearer() -> None:
