@@ -138,8 +138,6 @@ class RunFolder:
             about = {} if checkpoint is None else checkpoint.about
             trials, metrics_bytes = _count(about.get("trials", 0)), _count(about.get("metrics_bytes", 0))
             journal = Journal.open(folder / JOURNAL, trials)
-            if journal.torn is not None:
-                notices.append(f"the last record of {journal.path} was damaged; it was moved to {journal.torn.name}")
             config = _digest_of(folder / CONFIG)
             if checkpoint is not None:
                 _check_unchanged(folder, CONFIG, config, about.get("config"))
@@ -147,6 +145,7 @@ class RunFolder:
                 checkpoints.remove_damaged(folder, checkpoint)
             run = RunFolder(folder, lock, journal, config)
             run._cut_metrics(metrics_bytes, about.get("metrics"))
+            notices += run._moved_aside(metrics_bytes)
         except OSError as error:
             lock.release()
             raise disk_error(error.filename or folder, error) from error
@@ -164,6 +163,13 @@ class RunFolder:
             _check_unchanged(self.folder, METRICS, self._digest.hexdigest(), digest)
         os.ftruncate(self._metrics, size)
         self._size = size
+
+    def _moved_aside(self, size: int) -> list[str]:
+        """Return notices of damaged records that were moved aside, perhaps by a process that could not keep them."""
+        said = read_own(self.folder / METRICS, TEXT_LIMIT)[:size].decode(errors="replace")
+        names = sorted(path.name for path in self.folder.glob(f"{JOURNAL}.torn*"))
+        told = "the last record of {} was damaged; it was moved to {}"
+        return [told.format(self.folder / JOURNAL, name) for name in names if f'moved to {name}"' not in said]
 
     @property
     def measured(self) -> bool:

@@ -14,6 +14,7 @@ from torch import Generator, Tensor
 from samba_rl import Receipt, RigTask, WaitingRun, new_run
 from samba_rl.data.journal import Journal
 from samba_rl.errors import Stopped, UserError
+from samba_rl.events import Notice
 from samba_rl.improve.experts import MixturePolicy
 from samba_rl.improve.policies import GaussianPolicy
 from samba_rl.runs import load_run, resume, train
@@ -67,6 +68,24 @@ def test_it_ends_as_a_run_that_makes_the_same_trials_itself(tmp_path: Path) -> N
     assert number == 4 and same_policy(told, own)
     assert told.summary["real_samples"] == 40 and verify(tmp_path / "told").damaged == ()
     assert (tmp_path / "told" / "real.csv").read_bytes() == (tmp_path / "own" / "real.csv").read_bytes()
+
+
+def test_a_record_that_telling_found_torn_is_reported_by_the_next_call_that_learns(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    with one_thread():
+        new_run(folder, rig(), **{**SMOKE, "episodes": 1, "first": {"samples": 10}})
+        request = WaitingRun(folder, rig()).ask()
+        assert request is not None
+        WaitingRun(folder, rig()).tell(*measured(request.policy, 1))
+        journal = folder / "real.journal"
+        journal.write_bytes(journal.read_bytes()[:-5])  # the power failed before the flush
+        WaitingRun(folder, rig()).tell(*measured(request.policy, 1))
+        events: list[object] = []
+        assert WaitingRun(folder, rig()).ask(log=events.append) is not None
+        assert WaitingRun(folder, rig()).ask(log=events.append) is not None
+    said = [str(event.text) for event in events if isinstance(event, Notice) and "was damaged" in event.text]
+    assert said == [f"the last record of {journal} was damaged; it was moved to real.journal.torn"]
+    assert (folder / "metrics.jsonl").read_text().count("moved to real.journal.torn") == 1
 
 
 def test_asking_again_gives_the_same_policy_until_the_trial_is_told(tmp_path: Path) -> None:
