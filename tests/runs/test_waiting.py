@@ -76,10 +76,11 @@ def test_a_record_that_telling_found_torn_is_reported_by_the_next_call_that_lear
         new_run(folder, rig(), **{**SMOKE, "episodes": 1, "first": {"samples": 10}})
         request = WaitingRun(folder, rig()).ask()
         assert request is not None
-        WaitingRun(folder, rig()).tell(*measured(request.policy, 1))
+        episode = measured(request.policy, 1)
+        WaitingRun(folder, rig()).tell(*episode)
         journal = folder / "real.journal"
         journal.write_bytes(journal.read_bytes()[:-5])  # the power failed before the flush
-        WaitingRun(folder, rig()).tell(*measured(request.policy, 1))
+        WaitingRun(folder, rig()).tell(*episode)
         events: list[object] = []
         assert WaitingRun(folder, rig()).ask(log=events.append) is not None
         assert WaitingRun(folder, rig()).ask(log=events.append) is not None
