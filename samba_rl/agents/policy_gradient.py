@@ -155,7 +155,7 @@ class Agent(AnyAgent):
         planned = self._experience.controls(self._schedule.controls(self.real_samples, last=last))
         finishing = self._schedule.finishes(self.real_samples, last=last)
         starts = 0 if last else self._schedule.starts(self._experience.starts, self.real_samples)
-        self._work = Improvement(last, finishing, planned, planned, self._numbers.updates[last], starts=starts)
+        self._work = Improvement(last, finishing, planned, planned, self._numbers.updates[int(last)], starts=starts)
 
     @property
     def progress(self) -> float:

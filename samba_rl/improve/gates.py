@@ -27,7 +27,7 @@ ROUNDS = 3
 ROUND_SHARE = 0.25
 """Control iterations of such a round, as a share of those planned: at first or, if that is none, after each trial."""
 WAYPOINTS = 8
-"""Policies on the way of an improvement that stand by in case its end is refused."""
+"""Policies on the way of an improvement that are kept in case its last one is refused."""
 STRIDE = 2
 """Control iterations between two policies that are kept to choose from at the end."""
 FIRST_LOOK = 1 / 3
@@ -71,7 +71,7 @@ class Improvement:
     candidates: list[State] = field(default_factory=list)
     """Latest policies, to choose from at the end."""
     way: list[State] = field(default_factory=list)
-    """Policies on the way, since the policy last started afresh: the furthest that passes may stand in for the end."""
+    """Policies on the way, since the policy last started afresh: the cheapest that passes may stand in for the end."""
     average: dict[str, Tensor] = field(default_factory=dict)
     """Moving average of the last policies, which has less of the noise of single steps; one more to choose from."""
     costs: list[float] = field(default_factory=list)
@@ -233,10 +233,12 @@ class Gate:
             return []
         work.cleared = True
         relaxed = all(self._multipliers.each[index].relaxed for index in refused.missed)
-        if refused.passes or (relaxed and refused.excess <= GRACE):
+        if refused.passes:
             return []
-        on_the_way = [replace(own, name="a policy on the way to it", state=state) for state in work.way]
-        instead = [*self._more_careful(policy, [own]), *on_the_way, *self._known()]
+        if relaxed and refused.excess <= GRACE:
+            return [Notice(f"trial {number}: it goes ahead, since the limit is infeasible; {self._missed(refused)}")]
+        earlier = [replace(own, name="an earlier policy of this improvement", state=state) for state in work.way]
+        instead = [*self._more_careful(policy, [own]), *earlier, *self._known()]
         self.actor, self.verdict = self.shield.best(policy, [*latest, *instead], imagine, seed)
         if any(self.actor is one for one in latest):
             return [Notice(f"trial {number}: no known policy looks safe enough; {self._missed(refused)}")]
@@ -274,8 +276,8 @@ class Gate:
         if self._shielded:
             if self._too_unsafe(verdict) and work.extend():
                 return []
-            on_the_way = [Candidate("a policy on the way to the last one", state) for state in work.way]
-            chosen, verdict = self.shield.best(policy, [chosen, *on_the_way, *self._known()], imagine, seed)
+            earlier = [Candidate("an earlier policy of the last improvement", state) for state in work.way]
+            chosen, verdict = self.shield.best(policy, [chosen, *earlier, *self._known()], imagine, seed)
         work.cleared = True
         self.verdict = verdict
         policy.load_state_dict(chosen.state)

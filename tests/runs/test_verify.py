@@ -149,7 +149,7 @@ def test_runs_of_before_manifests_are_read_with_a_note(folder: Path) -> None:
     del config["manifest"]
     (folder / "config.json").write_text(json.dumps(config))
     (folder / "manifest.json").unlink()
-    shutil.rmtree(folder / "checkpoints")
+    shutil.rmtree(folder / "checkpoints", ignore_errors=True)  # on a busy machine a short run may not have saved any
     assert load_run(folder).seed == 3
     verdict = verify(folder)
     assert verdict.damaged == () and "without a manifest" in verdict.notes[0]
